@@ -1,0 +1,63 @@
+"""Settings: the one reader of the environment. Importing this reads nothing.
+
+An argument beats the environment, the environment beats the default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import platformdirs
+
+__all__ = ["ENVIRONMENT", "Settings"]
+
+_EVAL_DATA = Path("../shared/data")
+
+ENVIRONMENT: Mapping[str, str] = {
+    "SECONDCALL_URL": "The store, such as sqlite:///memory.db; by default a file in the user's "
+    "data folder.",
+    "SECONDCALL_TENANT": "The tenant whose data is meant; 'default' by default.",
+    "SECONDCALL_EMBEDDER": "The embedder, such as 'static' or 'openai:model'; 'static' by default.",
+    "SECONDCALL_RETAIN": "How long things are kept, such as 90d; for ever by default.",
+    "SECONDCALL_EVAL_DATA": "The folder with the public evaluation data; '../shared/data' by "
+    "default.",
+}
+"""Every variable that is read, and what it says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the environment says. ``url`` is ``None`` where it does not name a store."""
+
+    url: str | None = None
+    tenant_id: str = "default"
+    embedder: str = "static"
+    retain: str | None = None
+    eval_data: Path = _EVAL_DATA
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """The settings of ``environ`` (the process's by default). Empty counts as not set."""
+        values = os.environ if environ is None else environ
+        return cls(
+            url=values.get("SECONDCALL_URL") or None,
+            tenant_id=values.get("SECONDCALL_TENANT") or "default",
+            embedder=values.get("SECONDCALL_EMBEDDER") or "static",
+            retain=values.get("SECONDCALL_RETAIN") or None,
+            eval_data=Path(values.get("SECONDCALL_EVAL_DATA") or _EVAL_DATA),
+        )
+
+    def store_url(self) -> str:
+        """The URL to open: the one that was set, or a file in the user's data folder.
+
+        The folder is made if it is not there. Raises: ``OSError`` if it cannot be made.
+        """
+        if self.url is not None:
+            return self.url
+        folder = platformdirs.user_data_path("secondcall", appauthor=False)
+        folder.mkdir(parents=True, exist_ok=True)
+        return f"sqlite:///{quote((folder / 'memory.db').as_posix())}"

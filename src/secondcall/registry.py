@@ -1,0 +1,83 @@
+"""From a URL to its store and from ``"provider:model"`` to its embedder.
+
+Third parties register through the entry point groups ``secondcall.stores`` (name: URL scheme,
+object: ``(url) -> Store``) and ``secondcall.embedders`` (name: provider, object:
+``(model) -> Embedder``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from secondcall.errors import UnknownName
+
+if TYPE_CHECKING:
+    from secondcall.abc import Embedder, Store, TokenCounter
+
+__all__ = ["default_counter", "embedder_from_name", "store_from_url"]
+
+_STORES = {
+    "memory": ("secondcall.stores.memory", "MemoryStore"),
+    "sqlite": ("secondcall.stores.sqlite", "SqliteStore"),
+}
+_EMBEDDERS = {
+    "static": ("secondcall.embedders.static", "StaticEmbedder"),
+    "onnx": ("secondcall.embedders.onnx", "OnnxEmbedder"),
+    "sentence-transformers": (
+        "secondcall.embedders.sentence_transformers",
+        "SentenceTransformersEmbedder",
+    ),
+    "openai": ("secondcall.embedders.openai", "OpenAIEmbedder"),
+}
+
+
+def default_counter() -> TokenCounter:
+    """The token counter that needs nothing: the shipped vocabulary's."""
+    from secondcall.embedders.counting import (
+        VocabularyCounter,  # the vocabulary is read at first use
+    )
+
+    return VocabularyCounter()
+
+
+def store_from_url(url: str) -> Store:
+    """The store that a URL names, not opened yet: ``sqlite:///file.db``, ``memory://``.
+
+    Raises: ``UnknownName`` for a scheme that nothing answers to; the URL itself is not shown, since
+    it may hold a password.
+    """
+    scheme = urlsplit(url).scheme
+    factory = _find("secondcall.stores", scheme, _STORES)
+    if factory is None:
+        known = ", ".join(f"{name}://" for name in sorted(_STORES))
+        raise UnknownName(f"no store answers to the URL scheme {scheme!r}; known are {known}")
+    return cast("Store", factory(url))
+
+
+def embedder_from_name(name: str) -> Embedder:
+    """The embedder named ``"provider"`` or ``"provider:model"``, e.g. ``"static"``.
+
+    Raises: ``UnknownName``, and ``MissingExtra`` when its package is not installed.
+    """
+    provider, _, model = name.partition(":")
+    factory = _find("secondcall.embedders", provider, _EMBEDDERS)
+    if factory is None:
+        known = ", ".join(sorted(_EMBEDDERS))
+        raise UnknownName(f"no embedder is named {provider!r}; known are {known}")
+    return cast("Embedder", factory(model) if model else factory())
+
+
+def _find(
+    group: str, name: str, builtin: dict[str, tuple[str, str]]
+) -> Callable[..., object] | None:
+    if name in builtin:
+        module, attribute = builtin[name]
+        return cast("Callable[..., object]", getattr(importlib.import_module(module), attribute))
+    from importlib.metadata import entry_points  # only strangers need it, and it costs 10 ms
+
+    for point in entry_points(group=group, name=name):
+        return cast("Callable[..., object]", point.load())
+    return None

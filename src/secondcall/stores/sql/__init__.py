@@ -1,0 +1,1 @@
+"""SQL files, one folder per database; ``stores/statements.py`` reads them."""

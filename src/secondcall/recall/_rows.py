@@ -1,0 +1,139 @@
+"""What goes into a segment and what comes out of one: rows, removals, and the decoded columns."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from secondcall.abc import EntryKey
+from secondcall.types import ItemKind, JsonValue, Metadata
+
+__all__ = [
+    "KINDS",
+    "Hashes",
+    "IndexRow",
+    "Removal",
+    "Segment",
+    "embedding_text",
+    "key_hash",
+    "quantize",
+    "text_hash",
+]
+
+KINDS: tuple[ItemKind, ...] = ("message", "tool_call")
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRow:
+    """What an index needs of one item. ``role`` is empty for a tool call."""
+
+    change: int
+    position: int
+    key: EntryKey
+    at_us: int
+    role: str
+    text: str
+    speaker: str | None = None
+    metadata: Metadata = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """An item removed at a change number: entries of its key with a lower number are masked."""
+
+    change: int
+    key: EntryKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A decoded segment: columns by row, postings by term. Its arrays are views of the blob.
+
+    Row *r*'s terms are found through ``term_starts``: the rows of ``terms[i]`` are
+    ``posting_rows[term_starts[i]:term_starts[i + 1]]``, ascending, with ``posting_counts`` beside.
+    ``vectors`` is ``(rows, dimensions)`` int8 with ``scales`` float32; scale 0 means no vector.
+    """
+
+    first_change: int
+    last_change: int
+    analyzer_id: str
+    embedder_id: str | None
+    changes: Ints
+    positions: Ints
+    at_us: Ints
+    key_hashes: Hashes
+    text_hashes: Hashes
+    lengths: npt.NDArray[np.uint32]
+    kinds: npt.NDArray[np.uint8]
+    role_numbers: npt.NDArray[np.uint16]
+    speaker_numbers: npt.NDArray[np.uint32]
+    session_numbers: npt.NDArray[np.uint32]
+    roles: Sequence[str]
+    speakers: Sequence[str]
+    sessions: Sequence[str]
+    id_starts: npt.NDArray[np.uint32]
+    id_bytes: bytes
+    terms: Hashes
+    term_starts: npt.NDArray[np.uint32]
+    posting_rows: npt.NDArray[np.uint32]
+    posting_counts: npt.NDArray[np.uint16]
+    vectors: npt.NDArray[np.int8]
+    scales: npt.NDArray[np.float32]
+    metadata_bytes: bytes
+    removals: Sequence[Removal]
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def key(self, row: int) -> EntryKey:
+        """The key of a row."""
+        start, end = int(self.id_starts[row]), int(self.id_starts[row + 1])
+        item_id = self.id_bytes[start:end].decode("utf-8", "surrogatepass")
+        session_id = self.sessions[int(self.session_numbers[row])]
+        return EntryKey(session_id, KINDS[int(self.kinds[row])], item_id)
+
+    def metadata(self) -> dict[int, Metadata]:
+        """Metadata by row, only of rows that have some."""
+        if not self.metadata_bytes:
+            return {}
+        pairs = cast("list[tuple[int, Metadata]]", json.loads(self.metadata_bytes))
+        return dict(pairs)
+
+
+def embedding_text(row: IndexRow) -> str:
+    """What of a row is embedded: its words with who says them, which tells "I" from "you"."""
+    return f"{row.speaker}: {row.text}" if row.speaker else row.text
+
+
+def key_hash(key: EntryKey) -> int:
+    """A 64-bit name of a key; its parts are length-prefixed, so that no two keys read alike."""
+    parts = (part.encode("utf-8", "surrogatepass") for part in key)
+    joined = b"".join(struct.pack("<I", len(part)) + part for part in parts)
+    return int.from_bytes(blake2b(joined, digest_size=8).digest(), "little")
+
+
+def text_hash(role: str, speaker: str | None, text: str) -> int:
+    """The same for the same words from the same mouth; what folding of repeats goes by."""
+    joined = "\x00".join((role, speaker or "", " ".join(text.split())))
+    digest = blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def quantize(
+    vectors: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    """Vectors as int8 with one float32 scale a row; a row that is not finite counts as none."""
+    clean = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, np.float32(0))
+    scales = (np.abs(clean).max(axis=1, initial=0.0) / 127.0).astype(np.float32)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    return np.rint(clean / safe[:, None]).astype(np.int8), scales

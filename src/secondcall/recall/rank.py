@@ -1,0 +1,278 @@
+"""From a question and a record to one score for each item: signals, then a weighted sum. Pure.
+
+Every signal is a vector over all rows, scaled to 0..1 over the rows that may be found, so that the
+weights of one profile mean the same for every record. The fusion is a plain weighted sum, which
+beats reciprocal ranks by 7 to 18 points here (``docs/decisions/recall-ranking.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from secondcall.recall._weights import PROFILES
+from secondcall.recall.query import Query, TimeHint
+
+__all__ = ["Postings", "Scored", "View", "profile_of", "score", "signals"]
+
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+_K1 = 1.2
+_B = 0.75
+_LEAST_COSINE = 0.25
+_MAX_TERMS = 24
+_CHUNK_ROWS = 2_048
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postings:
+    """The rows of one term, ascending, with how often it stands in each."""
+
+    rows: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """An index as it stood at one moment. All columns have one entry a row; ``live`` masks rows.
+
+    ``before`` and ``after`` are the rows that precede and follow in the session, or -1.
+    """
+
+    live: Mask
+    at_us: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.float32]
+    role_numbers: npt.NDArray[np.uint16]
+    speaker_numbers: npt.NDArray[np.int64]
+    session_numbers: npt.NDArray[np.int64]
+    before: npt.NDArray[np.int32]
+    after: npt.NDArray[np.int32]
+    roles: Sequence[str]
+    speakers: Sequence[str]
+    sessions: Sequence[str]
+    blocks: Sequence[tuple[int, npt.NDArray[np.int8], Floats]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A score for each row, what it is made of, and which rows answer the question at all."""
+
+    total: Floats
+    parts: Mapping[str, Floats]
+    found: Mask
+
+
+def score(
+    view: View,
+    query: Query,
+    postings: Sequence[Postings],
+    vector: Floats | None,
+    allowed: Mask,
+) -> Scored | None:
+    """Scores of all rows; ``None`` when neither words nor meaning say anything.
+
+    A row is found when it, its neighbours or its session share a word with the question, or when
+    its meaning is near enough.
+    """
+    weights = PROFILES[profile_of(view)]
+    found = signals(view, query, postings, vector, weights)
+    evidence = found.pop("evidence", None)
+    if evidence is None:
+        return None
+    parts = {
+        name: np.float32(weight) * found[name]
+        for name, weight in weights.items()
+        if weight and name in found
+    }
+    total = np.zeros(len(view.live), dtype=np.float32)
+    for part in parts.values():
+        total += part
+    return Scored(total=np.round(total, 6), parts=parts, found=allowed & (evidence > 0))
+
+
+def profile_of(view: View) -> str:
+    """The kind of record, by who speaks in it: "people" or "assistant".
+
+    People: at least two named speakers, and fewer than one message in ten by an assistant.
+    """
+    messages = view.role_numbers[view.live]
+    if "assistant" in view.roles:
+        spoken = int(np.count_nonzero(messages == view.roles.index("assistant")))
+        if 10 * spoken >= len(messages):
+            return "assistant"
+    counts = np.bincount(view.speaker_numbers[view.live], minlength=len(view.speakers))
+    named = sum(1 for name, count in zip(view.speakers, counts, strict=True) if name and count)
+    return "people" if named >= 2 else "assistant"
+
+
+def signals(
+    view: View,
+    query: Query,
+    postings: Sequence[Postings],
+    vector: Floats | None,
+    wanted: Collection[str] | None = None,
+) -> dict[str, Floats]:
+    """Every signal (of those ``wanted``) that the question raises; the others are absent.
+
+    Beside them ``evidence``: above 0 where words or meaning speak for a row at all.
+    """
+    found: dict[str, Floats] = {}
+    words = _keywords(view, postings)
+    if words is not None:
+        found["word"], found["session_word"], found["evidence"] = words
+        found |= _around(view, "word", words[0], wanted)
+    meaning = None if vector is None else _meaning(view, vector)
+    if meaning is not None:
+        found["meaning"], near = meaning
+        found |= _around(view, "meaning", meaning[0], wanted)
+        if wanted is None or "session_meaning" in wanted:
+            found["session_meaning"] = _best_of_session(view, meaning[0])
+        found["evidence"] = np.maximum(near, found.get("evidence", near))
+    if query.role in view.roles:
+        found["role"] = _equal(view.role_numbers, view.roles.index(query.role))
+    if query.speakers:
+        named = [place for place, name in enumerate(view.speakers) if name in query.speakers]
+        found["speaker"] = np.isin(view.speaker_numbers, named).astype(np.float32)
+    if query.times:
+        found["time"] = _times(view, query.times)
+    return found
+
+
+def _keywords(view: View, postings: Sequence[Postings]) -> tuple[Floats, Floats, Floats] | None:
+    """BM25 by item and by session, over live rows only; ``None`` when no term is in the record.
+
+    The third is the session's own, not scaled: above 0 where the session has a word at all.
+    """
+    alive = int(np.count_nonzero(view.live))
+    if alive < len(view.live):
+        postings = [_alive(one, view.live) for one in postings]
+    kept = sorted((one for one in postings if len(one.rows)), key=lambda one: len(one.rows))
+    if not kept:
+        return None
+    lengths = np.where(view.live, view.lengths, np.float32(0))
+    mean = max(float(lengths.sum(dtype=np.float64)) / alive, 1e-6)
+    count = len(view.sessions)
+    in_session = np.bincount(view.session_numbers, lengths, count)
+    sessions = int(np.count_nonzero(np.bincount(view.session_numbers[view.live], minlength=count)))
+    session_mean = max(float(in_session.sum()) / sessions, 1e-6)
+    relative = (in_session / session_mean).astype(np.float32)
+    items = np.zeros(len(view.live), dtype=np.float32)
+    by_session = np.zeros(count, dtype=np.float32)
+    for one in kept[:_MAX_TERMS]:
+        weight = _idf(len(one.rows), alive)
+        items[one.rows] += weight * _saturated(one.counts, view.lengths[one.rows] / mean)
+        counts = np.bincount(view.session_numbers[one.rows], one.counts, count).astype(np.float32)
+        weight = _idf(int(np.count_nonzero(counts)), sessions)
+        by_session += weight * _saturated(counts, relative)
+    spread = by_session[view.session_numbers]
+    return _scaled(items, view.live), _scaled(spread, view.live), spread
+
+
+def _alive(one: Postings, live: Mask) -> Postings:
+    mask = live[one.rows]
+    return Postings(rows=one.rows[mask], counts=one.counts[mask])
+
+
+def _idf(found: int, total: int) -> np.float32:
+    return np.float32(np.log1p((total - found + 0.5) / (found + 0.5)))
+
+
+def _saturated(counts: Floats, relative_lengths: Floats) -> Floats:
+    """BM25's term frequency part (Robertson and Zaragoza 2009, equation 3.15)."""
+    damping = np.float32(_K1) * (np.float32(1 - _B) + np.float32(_B) * relative_lengths)
+    return (counts * np.float32(_K1 + 1) / (counts + damping)).astype(np.float32, copy=False)
+
+
+def _meaning(view: View, vector: Floats) -> tuple[Floats, Floats] | None:
+    """Cosine of each row with the question: scaled, and how far above the least that counts.
+
+    The question is rounded to whole numbers so small that every sum of products is exact in
+    float32: then it does not matter in what order, or in which block, they are added up.
+    """
+    largest = float(np.abs(vector).max(initial=0.0))
+    if not np.isfinite(largest) or largest <= 0 or not view.blocks:
+        return None
+    step = np.float32(largest / max(1, (2**24 - 1) // (127 * len(vector))))
+    whole = np.rint(vector / step).astype(np.float32)
+    scores = np.zeros(len(view.live), dtype=np.float32)
+    known = np.zeros(len(view.live), dtype=np.bool_)
+    buffer = np.empty((_CHUNK_ROWS, len(vector)), dtype=np.float32)
+    for base, vectors, scales in view.blocks:
+        for start in range(0, len(vectors), _CHUNK_ROWS):
+            part = vectors[start : start + _CHUNK_ROWS]
+            wide = buffer[: len(part)]
+            np.copyto(wide, part)
+            rows = slice(base + start, base + start + len(part))
+            # Not "@": a BLAS that waits for its second thread is 20 times slower on a busy machine.
+            products = np.einsum("ij,j->i", wide, whole)
+            np.multiply(products, scales[start : start + len(part)] * step, out=scores[rows])
+            known[rows] = scales[start : start + len(part)] > 0
+    known &= view.live
+    if not known.any():
+        return None
+    near = np.where(known, scores - np.float32(_LEAST_COSINE), np.float32(0))
+    return _scaled(scores, known), near
+
+
+def _scaled(values: Floats, mask: Mask) -> Floats:
+    """Values of the masked rows, moved to 0..1 by their least and greatest; 0 elsewhere."""
+    whole = bool(mask.all())
+    inside = values if whole else values[mask]
+    if not len(inside):
+        return np.zeros_like(values)
+    low, high = inside.min(), inside.max()
+    if high <= low:
+        return (mask & (values > 0)).astype(np.float32)
+    scaled = (values - low) / (high - low)
+    return scaled if whole else np.where(mask, scaled, np.float32(0))
+
+
+def _around(
+    view: View, name: str, values: Floats, wanted: Collection[str] | None
+) -> dict[str, Floats]:
+    """The signals of the rows one and two places away, 0 where there are none."""
+    found: dict[str, Floats] = {}
+    for side, links in (("before", view.before), ("after", view.after)):
+        near, far = f"{name}_{side}", f"{name}_{side}2"
+        if wanted is None or near in wanted or far in wanted:
+            found[near] = _shifted(values, links)
+        if wanted is None or far in wanted:
+            found[far] = _shifted(found[near], links)
+    return found
+
+
+def _shifted(values: Floats, links: npt.NDArray[np.int32]) -> Floats:
+    """Each row's linked value; a link of -1 reaches the zero at the end."""
+    return np.append(values, np.float32(0))[links]
+
+
+def _best_of_session(view: View, values: Floats) -> Floats:
+    best = np.zeros(len(view.sessions), dtype=np.float32)
+    np.maximum.at(best, view.session_numbers, values)
+    return best[view.session_numbers]
+
+
+def _equal(numbers: npt.NDArray[Any], wanted: int) -> Floats:
+    return (numbers == wanted).astype(np.float32)
+
+
+def _times(view: View, hints: Sequence[TimeHint]) -> Floats:
+    """1 inside a span that the question names, falling to 0 within its own length around it."""
+    near = np.zeros(len(view.live), dtype=np.float32)
+    for hint in hints:
+        if hint.month is not None:
+            months = view.at_us.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
+            value = (months % 12 + 1 == hint.month).astype(np.float32)
+        else:
+            slack = max(hint.end_us - hint.start_us, 2 * _DAY_US)
+            early = (hint.start_us - view.at_us) / slack
+            late = (view.at_us - hint.end_us) / slack
+            value = np.clip(1 - np.maximum(early, late).clip(0), 0, 1).astype(np.float32)
+        near = np.maximum(near, value)
+    return near

@@ -1,0 +1,66 @@
+"""From what was found to what is handed over: cut to the budget, marked, rendered. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from secondcall.context.render import CLOSING, OPENING, fact_line, fence, fit, item_line, quote
+from secondcall.recall.screen import screen
+from secondcall.types import ItemKey, Recalled, RecalledFact, RecalledItem
+
+if TYPE_CHECKING:
+    from secondcall.abc import TokenCounter
+
+__all__ = ["answer", "mark_stale"]
+
+
+def mark_stale(items: Sequence[RecalledItem], notes: Mapping[ItemKey, str]) -> list[RecalledItem]:
+    """The same items, each with what became of what it said, where its facts have ended."""
+    marks = screen([item.key for item in items], notes)
+    return [replace(item, stale=note) for item, (_, note) in zip(items, marks, strict=True)]
+
+
+def answer(
+    items: Sequence[RecalledItem],
+    facts: Sequence[RecalledFact],
+    *,
+    max_tokens: int | None,
+    counter: TokenCounter,
+    reason: str | None,
+    withheld: int,
+    stale: bool,
+    started: float,
+) -> Recalled:
+    """What ``recall`` returns: of the best first what fits into ``max_tokens``, facts before items.
+
+    Nothing found keeps its ``reason``; what did not fit gives one too. ``started`` is the
+    ``time.perf_counter`` of the question.
+    """
+    if max_tokens is not None:
+        budget = max_tokens - counter.count(f"{OPENING}\n{CLOSING}\n")
+        kept_facts, budget = fit(facts, _fact_line, budget_tokens=budget, counter=counter)
+        kept_items, _ = fit(items, _item_line, budget_tokens=budget, counter=counter)
+        if (facts or items) and not (kept_facts or kept_items):
+            reason = f"nothing of what was found fits into {max_tokens} tokens"
+        facts, items = kept_facts, kept_items
+    return Recalled(
+        items=tuple(items),
+        facts=tuple(facts),
+        text=fence([*map(_fact_line, facts), *map(_item_line, items)]),
+        reason=None if items or facts else reason,
+        withheld=withheld,
+        stale=stale,
+        elapsed_seconds=time.perf_counter() - started,
+    )
+
+
+def _fact_line(found: RecalledFact) -> str:
+    return fact_line(found.fact)
+
+
+def _item_line(found: RecalledItem) -> str:
+    note = "" if found.stale is None else f" ({quote(found.stale)[1:-1]})"
+    return item_line(found.item, found.at, note=note)

@@ -1,0 +1,258 @@
+"""A question from end to end: refresh the index, search, fetch, screen, render, in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Literal, get_args
+
+import anyio.to_thread
+
+from secondcall.abc import EntryKey, Scope
+from secondcall.checks import from_us
+from secondcall.context.answer import answer, mark_stale
+from secondcall.errors import EmbedderError, InvalidValue
+from secondcall.record.append import decode_entry
+from secondcall.record.index import OpenIndex, index_key, item_key
+from secondcall.types import (
+    FactKind,
+    ItemKey,
+    ItemKind,
+    Metadata,
+    Recalled,
+    RecalledItem,
+    RecordedItem,
+    Role,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from secondcall.memory.shared import Place
+    from secondcall.recall.index import Hit, SearchResult
+
+__all__ = ["Question", "ask"]
+
+_log = logging.getLogger("secondcall")
+_INLINE_ROWS = 4_000
+"""A search over so few rows takes about a millisecond: less than it is worth to leave the loop."""
+_RESERVE_SECONDS = 0.02
+_LATE = "the deadline came before the record could be read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A checked ``recall`` call."""
+
+    query: str
+    limit: int
+    at: datetime
+    by: Literal["message", "turn", "session"]
+    where: Metadata | None
+    kinds: Collection[ItemKind | FactKind] | None
+    roles: Collection[Role] | None
+    sessions: Collection[str] | None
+    since: datetime | None
+    until: datetime | None
+    max_tokens: int | None
+    deadline_seconds: float | None
+
+
+async def ask(place: Place, question: Question, started: float) -> Recalled:
+    """Answer ``question``; ``started`` is when it was asked, on the performance counter."""
+    if question.by not in ("message", "turn", "session"):
+        raise InvalidValue(f"by is {question.by!r}, expected 'message', 'turn' or 'session'")
+    if question.deadline_seconds is None:
+        return await _answer(place, question, started, until=None)
+    until = started + question.deadline_seconds
+    task = asyncio.ensure_future(_answer(place, question, started, until=until))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=max(0.0, until - time.perf_counter()))
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    task.cancel()
+    return _finish(place, question, started)([], [], reason=_LATE, withheld=0, stale=True)
+
+
+async def _answer(
+    place: Place, question: Question, started: float, *, until: float | None
+) -> Recalled:
+    finish = _finish(place, question, started)
+    opened, stale = await _open(place, started, until)
+    if opened is None:
+        return finish([], [], reason=_LATE, withheld=0, stale=True)
+    place.looked(opened)
+    known = await place.shared.known_of(opened)
+    sensitive = place.trust == "verified"
+    hidden = frozenset[ItemKey]() if sensitive else known.sensitive_items
+    vector = await _query_vector(place, question, until)
+    result = await _search(place, question, opened, vector, hidden)
+    items = await _fetch(place, opened, result.hits, question)
+    facts, withheld = known.search(
+        question.query,
+        at=question.at,
+        limit=question.limit,
+        sensitive=sensitive,
+        oldest=await place.oldest_fact(),
+        kinds=question.kinds,
+        where=question.where,
+    )
+    return finish(
+        mark_stale(items, known.stale_items),
+        facts,
+        reason=result.reason_if_empty or _why_nothing(opened, question),
+        withheld=withheld + len(hidden),
+        stale=stale,
+    )
+
+
+def _finish(place: Place, question: Question, started: float) -> partial[Recalled]:
+    return partial(
+        answer, max_tokens=question.max_tokens, counter=place.shared.counter, started=started
+    )
+
+
+async def _open(place: Place, started: float, until: float | None) -> tuple[OpenIndex | None, bool]:
+    """The user's index, and whether it may lack what others wrote just now.
+
+    Some of the time is kept back for answering from what was read before.
+    """
+    scopes = await place.scopes()
+    fresh = place.shared.cache.fresh(scopes)
+    if until is None:
+        return await fresh, False
+    task = asyncio.ensure_future(fresh)
+    reserve = min(_RESERVE_SECONDS, (until - started) / 4)
+    timeout = max(0.0, until - reserve - time.perf_counter())
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout)
+    finally:
+        if not task.done():
+            place.shared.background.adopt(task)
+    if done:
+        return task.result(), False
+    return place.shared.cache.peek(scopes), True
+
+
+async def _query_vector(
+    place: Place, question: Question, until: float | None
+) -> npt.NDArray[np.float32] | None:
+    """The query's vector; a model that fails or is late leaves the search to the words."""
+    if not question.query.strip():
+        return None
+    embedder = place.shared.embedder
+    if embedder.local:
+        return await embedder.embed_query(question.query)
+    timeout = None if until is None else max(0.0, until - time.perf_counter())
+    try:
+        async with asyncio.timeout(timeout):
+            return await embedder.embed_query(question.query)
+    except (EmbedderError, TimeoutError) as error:
+        _log.warning(
+            "the query could not be embedded; searched by words only",
+            extra={"error": type(error).__name__},
+        )
+        return None
+
+
+async def _search(
+    place: Place,
+    question: Question,
+    opened: OpenIndex,
+    vector: npt.NDArray[np.float32] | None,
+    hidden: Collection[ItemKey],
+) -> SearchResult:
+    policy = await place.retention()
+    oldest = policy.session_cutoff_us(place.shared.clock.now())
+    since = question.since
+    if oldest is not None:
+        since = from_us(oldest) if since is None else max(since, from_us(oldest))
+    search = partial(
+        opened.index.search,
+        question.query,
+        vector,
+        at=question.at,
+        limit=question.limit,
+        by=question.by,
+        roles=question.roles,
+        sessions=_session_names(opened.scopes, question.sessions),
+        kinds=_item_kinds(question),
+        where=question.where,
+        since=since,
+        until=question.until,
+        exclude_keys=_entry_keys(opened.scopes, hidden),
+    )
+    if len(opened.index) <= _INLINE_ROWS:
+        return search()
+    return await anyio.to_thread.run_sync(search)
+
+
+async def _fetch(
+    place: Place, opened: OpenIndex, hits: Sequence[Hit], question: Question
+) -> list[RecalledItem]:
+    """The items of the hits as the record has them now, without what is gone or has run out."""
+    policy = await place.retention()
+    keys = [item_key(opened.scopes, hit.key) for hit in hits]
+    stored: dict[ItemKey, RecordedItem] = {}
+    for scope in opened.scopes:
+        wanted = [EntryKey(*key[1:]) for key in keys if key.user_id == scope.name]
+        if wanted:
+            for entry in await place.shared.store.entries(scope, wanted):
+                cutoff = policy.cutoff_us(entry.key.kind, place.shared.clock.now())
+                if cutoff is None or entry.at_us >= cutoff:
+                    stored[ItemKey(scope.name, *entry.key)] = decode_entry(scope.name, entry)
+    found: list[RecalledItem] = []
+    for key, hit in zip(keys, hits, strict=True):
+        item = stored.get(key)
+        if item is not None:
+            found.append(
+                RecalledItem(
+                    key=key, item=item.item, at=item.at, score=hit.score, features=hit.features
+                )
+            )
+    return found
+
+
+def _item_kinds(question: Question) -> Collection[ItemKind] | None:
+    if question.kinds is None:
+        return None
+    return [kind for kind in get_args(ItemKind) if kind in question.kinds]
+
+
+def _session_names(
+    scopes: Sequence[Scope], sessions: Collection[str] | None
+) -> Collection[str] | None:
+    if sessions is None:
+        return None
+    return {
+        index_key(scopes, scope, EntryKey(one, "message", "")).session_id
+        for scope in scopes
+        for one in sessions
+    }
+
+
+def _entry_keys(scopes: Sequence[Scope], keys: Collection[ItemKey]) -> list[EntryKey]:
+    by_name = {scope.name: scope for scope in scopes}
+    return [
+        index_key(scopes, by_name[key.user_id], EntryKey(*key[1:]))
+        for key in keys
+        if key.user_id in by_name
+    ]
+
+
+def _why_nothing(opened: OpenIndex, question: Question) -> str:
+    if not question.query.strip():
+        return "the query is empty"
+    if not len(opened.index):
+        return "nothing is recorded of this user"
+    return "nothing in the record answers this within the filters"

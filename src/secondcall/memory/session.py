@@ -1,0 +1,65 @@
+"""One session: what is recorded, and reading it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from secondcall.abc import Batch
+from secondcall.errors import InvalidValue
+from secondcall.record.append import encode_items, report
+from secondcall.types import Item, Recorded, RecordedItem
+
+if TYPE_CHECKING:
+    from secondcall.memory.shared import Place
+    from secondcall.memory.user import UserMemory
+
+__all__ = ["SessionMemory"]
+
+
+class SessionMemory:
+    """One conversation of one user. Made by ``user.session(session_id)``."""
+
+    def __init__(self, user: UserMemory, place: Place, session_id: str) -> None:
+        self._user = user
+        self._place = place
+        self._session_id = session_id
+
+    @property
+    def session_id(self) -> str:
+        """The session that this handle is bound to."""
+        return self._session_id
+
+    @property
+    def user(self) -> UserMemory:
+        """The user whose session it is."""
+        return self._user
+
+    async def record(self, *items: Item) -> Recorded:
+        """Append what was said and done, all of it or nothing; durable when this returns.
+
+        An item whose id is there with the same content changes nothing; with other content it is a
+        correction, which keeps its place. Recall is for finding it again, state for what must be
+        true: see ``docs/which-layer.md``.
+
+        Raises: ``InvalidValue``, ``TooLarge`` naming the item; ``UserErased``; store errors.
+        """
+        if not items:
+            raise InvalidValue("record got no items; give at least one Message or ToolCall")
+        shared = self._place.shared
+        now = shared.clock.now()
+        entries = encode_items(self._session_id, items, now=now)
+        scope, epoch = await self._place.home(), await self._place.epoch()
+        written = await shared.store.write(
+            scope, Batch(entries=entries), epoch=epoch, now_us=shared.now_us()
+        )
+        self._place.appended(written.change, scope, epoch)
+        return report(scope.name, entries, written)
+
+    async def items(self, *, limit: int = 1_000, newest_first: bool = False) -> list[RecordedItem]:
+        """The items of this session in reading order, or backwards."""
+        found: list[RecordedItem] = []
+        async for item in self._user.items(session_id=self._session_id, newest_first=newest_first):
+            found.append(item)
+            if len(found) == limit:
+                break
+        return found

@@ -1,0 +1,181 @@
+"""What the handles of one opened store share, and one user's place in it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from secondcall import identity
+from secondcall.abc import Batch, Epoch, Scope
+from secondcall.checks import from_us, to_us
+from secondcall.context.known import Known, know
+from secondcall.errors import UserErased
+from secondcall.facts.read import all_facts, sensitive_items
+from secondcall.record.index import OpenIndex, fill_vectors, take_unembedded
+from secondcall.record.retain import Retention, read_policy
+from secondcall.record.rows import embed
+from secondcall.record.seal import SEAL_CHANGES
+
+if TYPE_CHECKING:
+    from secondcall.abc import Clock, Embedder, Store, TokenCounter
+    from secondcall.memory.background import Background
+    from secondcall.record.index import IndexCache
+    from secondcall.record.seal import Sealer
+    from secondcall.types import ItemKey, Trust
+
+__all__ = ["Place", "Shared", "SystemClock"]
+
+_SEAL_STEP = 64
+"""How many changes pass before a handle looks again whether its tail has grown too long."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The time now, UTC."""
+        return datetime.now(UTC)
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """What all handles of one opened store share."""
+
+    store: Store
+    embedder: Embedder
+    counter: TokenCounter
+    clock: Clock
+    cache: IndexCache
+    sealer: Sealer
+    background: Background
+    retention: Retention
+    is_open: bool = False
+    known: WeakKeyDictionary[OpenIndex, tuple[int, Known]] = field(
+        default_factory=WeakKeyDictionary[OpenIndex, tuple[int, Known]]
+    )
+
+    def now_us(self) -> int:
+        """The clock's now in whole microseconds."""
+        return to_us("now", self.clock.now())
+
+    async def known_of(self, opened: OpenIndex) -> Known:
+        """The view of the user's facts, made anew only when they changed."""
+        seen = opened.facts_seen
+        cached = self.known.get(opened)
+        if cached is not None and cached[0] == seen:
+            return cached[1]
+        known = know(await all_facts(self.store, opened.scopes))
+        self.known[opened] = (seen, known)
+        return known
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A user as a handle sees it: partitions, epoch and policy, read once and kept.
+
+    The epoch is what makes a handle blind to a user's return after an erasure: its writes are
+    refused, a new handle starts anew.
+    """
+
+    shared: Shared
+    tenant_id: str
+    user_id: str
+    trust: Trust
+    _scopes: tuple[Scope, ...] | None = None
+    _epoch: Epoch | None = None
+    _retention: Retention | None = None
+    _sealed: int = 0
+
+    async def scopes(self) -> tuple[Scope, ...]:
+        """The canonical partition first, then those merged into it."""
+        if self._scopes is None:
+            found = await identity.partitions_of(self.shared.store, self.tenant_id, self.user_id)
+            self._scopes = tuple(Scope(self.tenant_id, "user", one) for one in found.user_ids)
+        return self._scopes
+
+    async def home(self) -> Scope:
+        """The partition that takes new writes."""
+        return (await self.scopes())[0]
+
+    async def retention(self) -> Retention:
+        """The policy in force for this user."""
+        if self._retention is None:
+            self._retention = await read_policy(
+                self.shared.store, await self.home(), self.shared.retention
+            )
+        return self._retention
+
+    async def sensitive_items(self) -> frozenset[ItemKey]:
+        """The items that a merely claimed caller is not shown."""
+        return await sensitive_items(self.shared.store, await self.scopes())
+
+    async def oldest_fact(self) -> datetime | None:
+        """Facts recorded before this have run out; ``None``: none has."""
+        cutoff = (await self.retention()).cutoff_us("fact", self.shared.clock.now())
+        return None if cutoff is None else from_us(cutoff)
+
+    def forget_policy(self) -> None:
+        """Read the policy again at the next use."""
+        self._retention = None
+
+    async def epoch(self) -> Epoch:
+        """The epoch that this handle writes under; the first write of a user makes it."""
+        if self._epoch is None:
+            self._epoch = await self._first_epoch()
+        return self._epoch
+
+    async def _first_epoch(self) -> Epoch:
+        scope = await self.home()
+        while True:
+            header = await self.shared.store.header(scope)
+            if header is not None:
+                return header.epoch
+            epoch = secrets.token_bytes(16)
+            try:
+                await self.shared.store.write(
+                    scope, Batch(), epoch=epoch, now_us=self.shared.now_us(), create=True
+                )
+            except UserErased:  # another writer was first: take its epoch
+                continue
+            return epoch
+
+    def appended(self, change: int, scope: Scope, epoch: Epoch) -> None:
+        """See to the tail after a write: seal it in the background when it has grown long."""
+        if change - self._sealed < SEAL_CHANGES:
+            return
+        self._sealed = change - SEAL_CHANGES + _SEAL_STEP
+        self.shared.background.start(("seal", scope), lambda: self.shared.sealer.seal(scope, epoch))
+
+    def looked(self, opened: OpenIndex) -> None:
+        """See to what opening an index brought up: damaged segments, a long tail, no vectors."""
+        shared = self.shared
+        for scope in opened.scopes:
+            epoch = opened.epochs[scope]
+            if epoch is None:
+                continue
+            broken = opened.broken.pop(scope, None)
+            if broken:
+                shared.background.start(
+                    ("repair", scope),
+                    lambda scope=scope, epoch=epoch, broken=broken: shared.sealer.repair(
+                        scope, epoch, broken
+                    ),
+                )
+            if opened.applied[scope] - opened.sealed.get(scope, 0) >= SEAL_CHANGES:
+                opened.sealed[scope] = opened.applied[scope]
+                shared.background.start(
+                    ("seal", scope),
+                    lambda scope=scope, epoch=epoch: shared.sealer.seal(scope, epoch),
+                )
+        if opened.without_vectors:
+            shared.background.start(("embed", opened.scopes), lambda: self._embed(opened))
+
+    async def _embed(self, opened: OpenIndex) -> None:
+        rows = take_unembedded(opened)
+        if rows:
+            fill_vectors(
+                opened, rows, await embed(rows, self.shared.embedder, self.shared.sealer.vectors)
+            )

@@ -1,0 +1,275 @@
+"""One tenant: opening and closing, who is calling, and the users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio.to_thread
+
+from secondcall import identity, registry
+from secondcall.abc import Clock, Embedder, Store, TokenCounter
+from secondcall.checks import check_id, check_limit, to_us
+from secondcall.errors import InvalidValue, NotOpen
+from secondcall.memory.background import Background
+from secondcall.memory.shared import Shared, SystemClock
+from secondcall.memory.user import UserMemory
+from secondcall.record.index import IndexCache
+from secondcall.record.retain import parse_retention
+from secondcall.record.seal import Sealer
+from secondcall.types import Caller
+
+if TYPE_CHECKING:
+    from secondcall.identity import AuditEntry, IdentityKind, LinkedIdentity
+
+__all__ = ["Memory"]
+
+_CLOSE_SECONDS = 30.0
+
+
+class Memory:
+    """One tenant's memory over one store. Made by ``Memory.open``."""
+
+    def __init__(self, shared: Shared, tenant_id: str, *, owner: bool) -> None:
+        self._shared = shared
+        self._tenant_id = tenant_id
+        self._owner = owner
+
+    @classmethod
+    def open(
+        cls,
+        url: str | Store,
+        *,
+        tenant_id: str = "default",
+        embedder: str | Embedder = "static",
+        counter: TokenCounter | None = None,
+        clock: Clock | None = None,
+        retain: object = None,
+        index_bytes: int = 512 * 1024 * 1024,
+    ) -> Memory:
+        """Memory over ``url``, to be used as ``async with Memory.open(...) as memory``.
+
+        ``embedder`` is a name like ``"static"`` or ``"openai:model"``, or an object. ``retain`` is
+        how long things are kept: ``"90d"``, a ``timedelta``, or one by kind
+        (``{"tool_call": "30d"}``); for ever by default. ``index_bytes`` bounds the search indexes
+        held in memory.
+
+        Raises: ``UnknownName``, ``MissingExtra``, ``InvalidValue``.
+        """
+        check_id("tenant_id", tenant_id)
+        store = registry.store_from_url(url) if isinstance(url, str) else url
+        if isinstance(embedder, str):
+            embedder = registry.embedder_from_name(embedder)
+        clock = SystemClock() if clock is None else clock
+        shared = Shared(
+            store=store,
+            embedder=embedder,
+            counter=registry.default_counter() if counter is None else counter,
+            clock=clock,
+            cache=IndexCache(
+                store, embedder, max_bytes=check_limit("index_bytes", index_bytes, maximum=1 << 50)
+            ),
+            sealer=Sealer(store, embedder, lambda: to_us("now", clock.now())),
+            background=Background(),
+            retention=parse_retention(retain),
+        )
+        return cls(shared, tenant_id, owner=True)
+
+    @property
+    def tenant_id(self) -> str:
+        """The tenant that this handle is bound to."""
+        return self._tenant_id
+
+    def tenant(self, tenant_id: str) -> Memory:
+        """The same store for another tenant, sharing pools and caches. Close only the first."""
+        return Memory(self._shared, check_id("tenant_id", tenant_id), owner=False)
+
+    async def __aenter__(self) -> Self:
+        if self._owner and not self._shared.is_open:
+            await self._shared.store.open()
+            self._shared.is_open = True
+            self._shared.background.start(
+                "phone", lambda: anyio.to_thread.run_sync(identity.warm_phone)
+            )
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Finish background work and close the store. Harmless when repeated."""
+        if self._owner and self._shared.is_open:
+            self._shared.is_open = False
+            await self._shared.background.aclose(_CLOSE_SECONDS)
+            await self._shared.embedder.aclose()
+            await self._shared.store.aclose()
+
+    async def identify(
+        self,
+        *,
+        phone: object = None,
+        sip: object = None,
+        subject: object = None,
+        email: object = None,
+        device: object = None,
+        verified: Collection[IdentityKind] = (),
+        default_region: str | None = None,
+    ) -> Caller:
+        """Who is calling. Several fields are taken in order of trust; conflicts are reported.
+
+        ``subject`` is an id that your backend authenticated; name in ``verified`` what else it
+        proved. Withheld or malformed fields never become a shared memory: with nothing usable the
+        caller is anonymous, with a user id for this call alone. See ``docs/identity.md``.
+
+        Raises: ``InvalidValue`` for a wrong call, store errors.
+        """
+        found = identity.identifiers_from(
+            phone=phone,
+            sip=sip,
+            subject=subject,
+            email=email,
+            device=device,
+            verified=verified,
+            default_region=default_region,
+        )
+        shared = self._opened()
+        return await identity.resolve(
+            shared.store, self._tenant_id, found.usable, now_us=shared.now_us()
+        )
+
+    def user(self, caller: Caller | str) -> UserMemory:
+        """The memory of one user: of an identified caller, with the caller's trust, or of a user id
+        that the host has authenticated itself.
+
+        Raises: ``InvalidValue``.
+        """
+        shared = self._opened()
+        if isinstance(caller, Caller):
+            return UserMemory(shared, self._tenant_id, caller.user_id, trust=caller.trust)
+        return UserMemory(shared, self._tenant_id, check_id("user_id", caller), trust="verified")
+
+    async def users(self, *, after: str = "", limit: int = 1_000) -> list[str]:
+        """User ids in order, above ``after``."""
+        check_limit("limit", limit)
+        scopes = await self._opened().store.scopes(
+            self._tenant_id, "user", after=after, limit=limit
+        )
+        return [scope.name for scope in scopes]
+
+    async def link(
+        self,
+        user_id: str,
+        *,
+        phone: object = None,
+        sip: object = None,
+        subject: object = None,
+        email: object = None,
+        device: object = None,
+        verified: Collection[IdentityKind] = (),
+        default_region: str | None = None,
+        reason: str = "",
+    ) -> list[LinkedIdentity]:
+        """Give a user further identities, in the fields of ``identify``.
+
+        Raises: ``InvalidValue`` when one is malformed or another user's.
+        """
+        found = identity.identifiers_from(
+            phone=phone,
+            sip=sip,
+            subject=subject,
+            email=email,
+            device=device,
+            verified=verified,
+            default_region=default_region,
+        )
+        if found.rejected:
+            first = found.rejected[0]
+            raise InvalidValue(f"{first.field} cannot identify anybody: {first.reason}")
+        shared = self._opened()
+        return [
+            await identity.link(
+                shared.store,
+                self._tenant_id,
+                user_id,
+                one,
+                now_us=shared.now_us(),
+                reason=reason,
+            )
+            for one in found.usable
+        ]
+
+    async def merge(self, from_user: str, into_user: str, *, reason: str = "") -> None:
+        """Make two users one: ``into_user`` reads both, new writes go to it. ``unmerge`` undoes it.
+
+        Raises: ``InvalidValue``, ``UnknownName``, ``UserErased``.
+        """
+        shared = self._opened()
+        await identity.merge(
+            shared.store,
+            self._tenant_id,
+            from_user,
+            into_user,
+            now_us=shared.now_us(),
+            reason=reason,
+        )
+
+    async def unmerge(self, from_user: str, *, reason: str = "") -> None:
+        """Take a merge back; each side keeps what was written to it. Raises: ``UnknownName``."""
+        shared = self._opened()
+        await identity.unmerge(
+            shared.store, self._tenant_id, from_user, now_us=shared.now_us(), reason=reason
+        )
+
+    async def identities(self, user_id: str) -> Sequence[LinkedIdentity]:
+        """The identities of a user, masked."""
+        return await identity.identities_of(self._opened().store, self._tenant_id, user_id)
+
+    async def audit(self, user_id: str, *, limit: int = 1_000) -> Sequence[AuditEntry]:
+        """What was linked, merged and taken back, oldest first."""
+        return await identity.audit(self._opened().store, self._tenant_id, user_id, limit=limit)
+
+    async def sweep(
+        self, *, dry_run: bool = False, progress: Callable[[str, int], None] | None = None
+    ) -> dict[str, int]:
+        """Remove what has run out by the retention policies, from the record and everything derived
+        from it: user id to how many items and facts. With ``dry_run`` only count. What a crash left
+        of identities and erasures is tidied up too.
+        """
+        if not dry_run:
+            await self._finish_erasures()
+        swept: dict[str, int] = {}
+        after = ""
+        while page := await self.users(after=after):
+            for user_id in page:
+                count = await self.user(user_id).sweep(dry_run=dry_run)
+                if count:
+                    swept[user_id] = count
+                if progress is not None:
+                    progress(user_id, count)
+            after = page[-1]
+        return swept
+
+    async def problems(self) -> list[str]:
+        """What a self-check of the store finds wrong, one line each."""
+        return list(await self._opened().store.problems())
+
+    async def flush(self) -> None:
+        """Wait until all background work started so far is done. Writes never need this."""
+        await self._opened().background.wait()
+
+    async def _finish_erasures(self) -> None:
+        shared = self._opened()
+        left = await identity.sweep(shared.store, self._tenant_id, now_us=shared.now_us())
+        for user_id in left.unfinished:
+            await self.user(user_id).forget()
+
+    def _opened(self) -> Shared:
+        if not self._shared.is_open:
+            raise NotOpen("this memory is not open; use 'async with Memory.open(url) as memory'")
+        return self._shared

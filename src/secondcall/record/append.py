@@ -1,0 +1,175 @@
+"""Checks items, gives them their stored form and back, and appends them.
+
+The body is JSON with a format number, so that a later release reads what this one wrote. The digest
+covers everything that the host said about the item, and its time only where the host gave one: so
+the same item recorded twice is one, whenever it arrives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, cast, get_args
+
+from secondcall.abc import EntryKey, NewEntry, StoredEntry, Written
+from secondcall.checks import check_id, check_json, check_metadata, check_text, from_us, to_us
+from secondcall.errors import InvalidValue, StoreCorrupt, TooLarge
+from secondcall.types import Item, ItemKey, Message, Recorded, RecordedItem, Role, ToolCall
+
+__all__ = [
+    "MAX_BATCH_ITEMS",
+    "MAX_ITEM_BYTES",
+    "decode_entry",
+    "encode_item",
+    "encode_items",
+    "report",
+    "text_of",
+]
+
+MAX_ITEM_BYTES = 4 * 1024 * 1024
+MAX_BATCH_ITEMS = 10_000
+_FORMAT = 1
+_ROLES = frozenset(get_args(Role))
+
+
+def encode_items(session_id: str, items: Sequence[Item], *, now: datetime) -> list[NewEntry]:
+    """The entries of a batch. Raises: ``InvalidValue``, ``TooLarge``, naming the item."""
+    if len(items) > MAX_BATCH_ITEMS:
+        raise TooLarge(
+            f"record got {len(items):,} items, at most {MAX_BATCH_ITEMS:,} go into one batch"
+        )
+    now_us = to_us("now", now)
+    return [
+        encode_item(session_id, item, now_us=now_us, name=f"items[{index}]")
+        for index, item in enumerate(items)
+    ]
+
+
+def encode_item(session_id: str, item: Item, *, now_us: int, name: str = "item") -> NewEntry:
+    """The entry of one item; without an id it gets a random one, without a time ``now_us``."""
+    if isinstance(item, Message):
+        key = EntryKey(session_id, "message", _message_id(name, item))
+        content = _message_content(name, item)
+    elif isinstance(item, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        key = EntryKey(session_id, "tool_call", check_id(f"{name}.call_id", item.call_id))
+        content = _tool_call_content(name, item)
+    else:
+        raise InvalidValue(f"{name} must be a Message or a ToolCall, not {type(item).__name__}")
+    at_us = now_us if item.at is None else to_us(f"{name}.at", item.at)
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(body) > MAX_ITEM_BYTES:
+        raise TooLarge(
+            f"{name} has {len(body):,} bytes, at most {MAX_ITEM_BYTES:,} are accepted; record it "
+            "in parts, or keep it elsewhere and record a reference"
+        )
+    said_at = "" if item.at is None else str(at_us)
+    digest = hashlib.blake2b(body + b"\x00" + said_at.encode(), digest_size=16).digest()
+    return NewEntry(key=key, at_us=at_us, body=body, digest=digest, keeps_time=item.at is None)
+
+
+def decode_entry(user_id: str, entry: StoredEntry) -> RecordedItem:
+    """The item of a stored entry. Raises: ``StoreCorrupt`` naming its key."""
+    at = from_us(entry.at_us)
+    try:
+        content = cast("dict[str, Any]", json.loads(entry.body))
+        item = _item(entry.key, content, at)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreCorrupt(
+            f"the stored {entry.key.kind} {entry.key.id!r} of session {entry.key.session_id!r} "
+            f"cannot be read ({type(error).__name__}); run 'secondcall doctor'"
+        ) from None
+    return RecordedItem(
+        key=ItemKey(user_id, *entry.key),
+        item=item,
+        at=at,
+        change=entry.change,
+        position=entry.position,
+        recorded_at=from_us(entry.recorded_us),
+    )
+
+
+def report(user_id: str, entries: Sequence[NewEntry], written: Written) -> Recorded:
+    """What a write did, in the caller's terms."""
+    outcomes = written.outcomes
+    return Recorded(
+        keys=tuple(ItemKey(user_id, *entry.key) for entry in entries),
+        added=outcomes.count("added"),
+        corrected=outcomes.count("corrected"),
+        unchanged=outcomes.count("unchanged"),
+        change=written.change,
+    )
+
+
+def text_of(item: Item) -> str:
+    """The words of an item, as recall and the token count see them."""
+    if isinstance(item, Message):
+        return item.text
+    arguments = (
+        item.arguments
+        if isinstance(item.arguments, str)
+        else json.dumps(item.arguments, ensure_ascii=False)
+    )
+    return f"{item.name} {arguments} {item.output or ''}".rstrip()
+
+
+def _message_id(name: str, item: Message) -> str:
+    return secrets.token_hex(12) if item.id is None else check_id(f"{name}.id", item.id)
+
+
+def _message_content(name: str, item: Message) -> dict[str, object]:
+    if item.role not in _ROLES:
+        raise InvalidValue(
+            f"{name}.role is {item.role!r}, expected one of {', '.join(sorted(_ROLES))}"
+        )
+    content: dict[str, object] = {
+        "v": _FORMAT,
+        "role": item.role,
+        "text": check_text(f"{name}.text", item.text, max_bytes=MAX_ITEM_BYTES),
+    }
+    if item.speaker is not None:
+        content["speaker"] = check_id(f"{name}.speaker", item.speaker)
+    if item.interrupted:
+        content["interrupted"] = True
+    if item.metadata:
+        content["metadata"] = check_metadata(f"{name}.metadata", item.metadata)
+    return content
+
+
+def _tool_call_content(name: str, item: ToolCall) -> dict[str, object]:
+    content: dict[str, object] = {
+        "v": _FORMAT,
+        "name": check_id(f"{name}.name", item.name),
+        "arguments": check_json(f"{name}.arguments", item.arguments),
+    }
+    if item.output is not None:
+        content["output"] = check_text(f"{name}.output", item.output, max_bytes=MAX_ITEM_BYTES)
+    if item.is_error:
+        content["is_error"] = True
+    if item.metadata:
+        content["metadata"] = check_metadata(f"{name}.metadata", item.metadata)
+    return content
+
+
+def _item(key: EntryKey, content: dict[str, Any], at: datetime) -> Item:
+    if key.kind == "message":
+        return Message(
+            content["role"],
+            content["text"],
+            id=key.id,
+            speaker=content.get("speaker"),
+            at=at,
+            interrupted=content.get("interrupted", False),
+            metadata=content.get("metadata", {}),
+        )
+    return ToolCall(
+        content["name"],
+        content["arguments"],
+        call_id=key.id,
+        output=content.get("output"),
+        is_error=content.get("is_error", False),
+        at=at,
+        metadata=content.get("metadata", {}),
+    )

@@ -1,0 +1,243 @@
+"""Our own JSON Lines: one item or fact a line. ``docs/reference/jsonl.md`` is its description."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import cast, get_args
+
+from secondcall.record.formats.fields import Fields
+from secondcall.record.formats.source import Source
+from secondcall.record.formats.transcript import FactLine, SourceLine, Transcript, derived_id
+from secondcall.types import (
+    Fact,
+    FactKind,
+    FactStatus,
+    Item,
+    ItemKind,
+    Message,
+    RecordedItem,
+    Role,
+    ToolCall,
+)
+
+__all__ = ["VERSION", "fact_line", "header_line", "item_line", "read"]
+
+VERSION = 1
+_TYPES = ("message", "tool_call", "fact", "export")
+_BATCH = 1_000
+
+
+def read(
+    source: Source, default_session: str, *, session_id: str | None = None
+) -> Iterator[Transcript]:
+    """The sessions of a file, in file order, at most 1,000 items at a time.
+
+    With ``session_id`` a line that names another session is refused. Raises: ``InvalidValue``.
+    """
+    batch = _Batch(default_session)
+    for place, value in source.values():
+        line = Fields(value, place)
+        kind = line.choice("type", _TYPES) if "type" in line else "message"
+        if kind == "export":
+            _check_version(line)
+            continue
+        named = line.optional_text("session_id")
+        if named is not None and session_id is not None and named != session_id:
+            line.place.refuse(
+                f"the line names session {named!r} but {session_id!r} was asked for; "
+                "leave --session out for a file that names its sessions"
+            )
+        session = named or default_session
+        if batch.is_full_for(session, fact=kind == "fact"):
+            yield batch.take(session)
+        if kind == "fact":
+            batch.facts.append(_fact(line, session))
+        else:
+            batch.add(line, kind)
+    if batch.items or batch.facts:
+        yield batch.take(default_session)
+
+
+def header_line(user_id: str) -> str:
+    """The first line of an export."""
+    return _dump({"type": "export", "version": VERSION, "user_id": user_id})
+
+
+def item_line(recorded: RecordedItem) -> str:
+    """A recorded item as one line."""
+    item = recorded.item
+    line: dict[str, object] = {"type": recorded.key.kind, "session_id": recorded.key.session_id}
+    if isinstance(item, Message):
+        line |= {"id": recorded.key.id, "role": item.role, "text": item.text}
+        line |= {"speaker": item.speaker} if item.speaker is not None else {}
+        line |= {"interrupted": True} if item.interrupted else {}
+    else:
+        line |= {"call_id": recorded.key.id, "name": item.name, "arguments": item.arguments}
+        line |= {"output": item.output} if item.output is not None else {}
+        line |= {"is_error": True} if item.is_error else {}
+    line["at"] = _iso(recorded.at)
+    line |= {"metadata": item.metadata} if item.metadata else {}
+    return _dump(line)
+
+
+def fact_line(fact: Fact) -> str:
+    """A fact as one line."""
+    line: dict[str, object] = {
+        "type": "fact",
+        "id": fact.id,
+        "kind": fact.kind,
+        "subject": fact.subject,
+        "predicate": fact.predicate,
+        "value": fact.value,
+        "status": fact.status,
+        "valid_from": _iso(fact.valid_from),
+        "recorded_at": _iso(fact.recorded_at),
+        "invalid_at": None if fact.invalid_at is None else _iso(fact.invalid_at),
+        "superseded_by": fact.superseded_by,
+        "due_at": None if fact.due_at is None else _iso(fact.due_at),
+        "sensitive": fact.sensitive or None,
+        "sources": [
+            {"session_id": key.session_id, "kind": key.kind, "id": key.id} for key in fact.sources
+        ],
+        "metadata": fact.metadata or None,
+    }
+    return _dump({name: value for name, value in line.items() if value is not None})
+
+
+@dataclass
+class _Batch:
+    session_id: str
+    items: list[Item] = field(default_factory=list[Item])
+    facts: list[FactLine] = field(default_factory=list[FactLine])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    times: dict[str, datetime] = field(default_factory=dict[str, datetime])
+
+    def is_full_for(self, session_id: str, *, fact: bool) -> bool:
+        """Whether what is held must go before the next line; remembers that line's session."""
+        held = bool(self.items or self.facts)
+        full = held and (
+            session_id != self.session_id
+            or len(self.items) + len(self.facts) >= _BATCH
+            or (bool(self.facts) and not fact)
+        )
+        if not full:
+            self.session_id = session_id
+        return full
+
+    def take(self, next_session_id: str) -> Transcript:
+        """What is held, and begin anew."""
+        taken = Transcript(
+            session_id=self.session_id, items=tuple(self.items), facts=tuple(self.facts)
+        )
+        self.session_id = next_session_id
+        self.items.clear()
+        self.facts.clear()
+        return taken
+
+    def add(self, line: Fields, kind: str) -> None:
+        position = self.counts.get(self.session_id, 0)
+        self.counts[self.session_id] = position + 1
+        at = line.iso_time("at") or self.times.get(self.session_id)
+        if at is not None:
+            self.times[self.session_id] = at
+        if kind == "message":
+            self.items.append(_message(line, self.session_id, position, at))
+        else:
+            self.items.append(_tool_call(line, self.session_id, position, at))
+
+
+def _message(line: Fields, session_id: str, position: int, at: datetime | None) -> Message:
+    role = cast("Role", line.choice("role", get_args(Role)))
+    text = line.text("text")
+    return Message(
+        role,
+        text,
+        id=line.optional_text("id") or derived_id(session_id, position, "message", role, text),
+        speaker=line.optional_text("speaker") or None,
+        at=at,
+        interrupted=line.flag("interrupted"),
+        metadata=line.metadata("metadata"),
+    )
+
+
+def _tool_call(line: Fields, session_id: str, position: int, at: datetime | None) -> ToolCall:
+    name = line.text("name")
+    call_id = line.optional_text("call_id") or line.optional_text("id")
+    return ToolCall(
+        name,
+        line.json("arguments"),
+        call_id=call_id or derived_id(session_id, position, "tool_call", name),
+        output=line.optional_text("output"),
+        is_error=line.flag("is_error"),
+        at=at,
+        metadata=line.metadata("metadata"),
+    )
+
+
+def _fact(line: Fields, session_id: str) -> FactLine:
+    kind = line.choice("kind", get_args(FactKind)) if "kind" in line else "attribute"
+    status = line.choice("status", get_args(FactStatus)) if "status" in line else None
+    return FactLine(
+        predicate=line.text("predicate"),
+        value=line.json("value"),
+        kind=cast("FactKind", kind),
+        subject=line.optional_text("subject") or "user",
+        id=line.optional_text("id"),
+        status=cast("FactStatus | None", status),
+        valid_from=line.iso_time("valid_from"),
+        recorded_at=line.iso_time("recorded_at"),
+        invalid_at=line.iso_time("invalid_at"),
+        superseded_by=line.optional_text("superseded_by"),
+        due_at=line.iso_time("due_at"),
+        sensitive=line.flag("sensitive"),
+        sources=_sources(line, session_id),
+        metadata=line.metadata("metadata"),
+    )
+
+
+def _sources(line: Fields, session_id: str) -> Sequence[SourceLine]:
+    if "sources" not in line:
+        return ()
+    found: list[SourceLine] = []
+    for index, value in enumerate(line.entries("sources")):
+        if isinstance(value, str):
+            found.append(SourceLine(session_id=session_id, kind="message", id=value))
+            continue
+        place = line.place.inside(f"sources[{index}]")
+        source = Fields(value, place, what="an item id or an object")
+        found.append(_source(source, session_id))
+    return tuple(found)
+
+
+def _source(source: Fields, session_id: str) -> SourceLine:
+    kind = source.choice("kind", get_args(ItemKind)) if "kind" in source else "message"
+    return SourceLine(
+        session_id=source.optional_text("session_id") or session_id,
+        kind=cast("ItemKind", kind),
+        id=source.text("id"),
+    )
+
+
+def _check_version(line: Fields) -> None:
+    version = line.raw("version")
+    if version != VERSION:
+        line.place.refuse(
+            f"the file is an export of version {version!r}, this release reads {VERSION}; "
+            "upgrade secondcall"
+        )
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _dump(value: dict[str, object]) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text

@@ -1,0 +1,130 @@
+"""From change numbers to what an index takes: rows, removals and their vectors."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from secondcall.recall.segment import IndexRow, Removal, embedding_text
+from secondcall.record.append import decode_entry, text_of
+from secondcall.types import Message
+
+if TYPE_CHECKING:
+    from secondcall.abc import Change, Embedder, Scope, Store
+
+__all__ = ["Tail", "VectorCache", "embed", "embed_local", "read_tail", "to_rows"]
+
+_PAGE = 512
+_EMBED_CHARACTERS = 8_000
+_BATCH = 64
+
+
+@dataclass(slots=True)
+class Tail:
+    """A stretch of the change log in index form. ``last_change`` is the last number seen."""
+
+    last_change: int
+    rows: list[IndexRow] = field(default_factory=list[IndexRow])
+    removals: list[Removal] = field(default_factory=list[Removal])
+    facts_changed: bool = False
+
+
+async def read_tail(store: Store, scope: Scope, *, after: int, through: int) -> Tail:
+    """All changes above ``after`` up to ``through``, page by page."""
+    tail = Tail(last_change=after)
+    while tail.last_change < through:
+        page = await store.changes(
+            scope, after=tail.last_change, limit=min(_PAGE, through - tail.last_change)
+        )
+        if not page:
+            return tail
+        to_rows(scope.name, page, tail)
+    return tail
+
+
+def to_rows(user_id: str, changes: Sequence[Change], tail: Tail) -> None:
+    """Add ``changes`` to ``tail``. Items removed since they were appended have no row."""
+    for change in changes:
+        tail.last_change = change.number
+        if change.kind == "entry" and change.entry is not None and change.entry.body:
+            item = decode_entry(user_id, change.entry)
+            message = item.item if isinstance(item.item, Message) else None
+            tail.rows.append(
+                IndexRow(
+                    change=change.number,
+                    position=change.entry.position,
+                    key=change.entry.key,
+                    at_us=change.entry.at_us,
+                    role="" if message is None else message.role,
+                    speaker=None if message is None else message.speaker,
+                    text=text_of(item.item),
+                    metadata=item.item.metadata,
+                )
+            )
+        elif change.kind == "removal" and change.key is not None:
+            tail.removals.append(Removal(change=change.number, key=change.key))
+        elif change.kind == "document":
+            tail.facts_changed = True
+
+
+class VectorCache:
+    """The newest vectors by text, so that the same words are never sent to a model twice."""
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self._vectors: OrderedDict[str, npt.NDArray[np.float32]] = OrderedDict()
+        self._capacity = capacity
+
+    def get(self, text: str) -> npt.NDArray[np.float32] | None:
+        """The vector of ``text``, if it is still there."""
+        return self._vectors.get(text)
+
+    def put(self, text: str, vector: npt.NDArray[np.float32]) -> None:
+        """Keep a vector, letting go of the oldest."""
+        self._vectors[text] = vector
+        while len(self._vectors) > self._capacity:
+            self._vectors.popitem(last=False)
+
+
+async def embed(
+    rows: Sequence[IndexRow], embedder: Embedder, cache: VectorCache
+) -> npt.NDArray[np.float32]:
+    """Vectors ``(len(rows), dimensions)``: each different text once, in batches of 64.
+
+    Raises: ``EmbedderError``.
+    """
+    texts = _texts(rows)
+    known = {text: vector for text in texts if (vector := cache.get(text)) is not None}
+    unknown = [text for text in dict.fromkeys(texts) if text not in known]
+    for start in range(0, len(unknown), _BATCH):
+        batch = unknown[start : start + _BATCH]
+        for text, vector in zip(batch, await embedder.embed_documents(batch), strict=True):
+            known[text] = vector
+            cache.put(text, vector)
+    if not texts:
+        return np.zeros((0, embedder.dimensions), np.float32)
+    return np.stack([known[text] for text in texts]).astype(np.float32, copy=False)
+
+
+def embed_local(rows: Sequence[IndexRow], embedder: Embedder) -> npt.NDArray[np.float32]:
+    """The same for an embedder that declares ``local``, without an event loop: for threads."""
+    return _run_local(embedder, _texts(rows))
+
+
+def _texts(rows: Sequence[IndexRow]) -> list[str]:
+    return [embedding_text(row)[:_EMBED_CHARACTERS] for row in rows]
+
+
+def _run_local(embedder: Embedder, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Drive a local embedder's coroutine, which never waits, to its end."""
+    step = embedder.embed_documents(texts)
+    try:
+        step.send(None)
+    except StopIteration as done:
+        return done.value
+    step.close()
+    raise TypeError(f"embedder {embedder.id!r} declares local=True, but it waits")

@@ -1,0 +1,192 @@
+"""The same verbs, blocking: ``SyncMemory`` runs an event loop in a thread of its own.
+
+It works in scripts, in threads, and inside a running loop (which it then blocks, as any blocking
+call does). Every handle that it gives out belongs to that one loop and may be used from any thread.
+Each verb is the asynchronous one, called through the portal: there is no second implementation.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from secondcall.errors import NotOpen
+from secondcall.memory import Memory, SessionMemory, UserMemory
+from secondcall.types import Caller, RecordedItem
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+__all__ = ["SyncMemory", "SyncSession", "SyncUser"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+H = TypeVar("H")
+
+
+class _Portal:
+    """The one loop of a ``SyncMemory``, started at entering and stopped at closing."""
+
+    def __init__(self) -> None:
+        self._context: AbstractContextManager[BlockingPortal] | None = None
+        self._portal: BlockingPortal | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        with self._lock:
+            if self._portal is None:
+                from anyio.from_thread import (
+                    start_blocking_portal,
+                )  # 30 ms that others need not pay
+
+                self._context = start_blocking_portal(name="secondcall")
+                self._portal = self._context.__enter__()
+
+    def stop(self) -> None:
+        with self._lock:
+            context, self._context, self._portal = self._context, None, None
+        if context is not None:
+            context.__exit__(None, None, None)
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        portal = self._portal
+        if portal is None:
+            raise NotOpen("this memory is not open; use 'with SyncMemory.open(url) as memory'")
+        return portal.call(work)
+
+
+class _Handle(Generic[H]):
+    def __init__(self, portal: _Portal, target: H) -> None:
+        self._portal = portal
+        self._target = target
+
+
+def _blocking(
+    verb: Callable[Concatenate[Any, P], Awaitable[T]],
+) -> Callable[Concatenate[_Handle[Any], P], T]:
+    @functools.wraps(verb)
+    def call(self: _Handle[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call(lambda: verb(self._target, *args, **kwargs))  # pyright: ignore[reportPrivateUsage] - one class, seen from outside
+
+    return call
+
+
+class SyncSession(_Handle[SessionMemory]):
+    """One conversation of one user; see ``SessionMemory``."""
+
+    record = _blocking(SessionMemory.record)
+    items = _blocking(SessionMemory.items)
+
+    @property
+    def session_id(self) -> str:
+        """The session that this handle is bound to."""
+        return self._target.session_id
+
+
+class SyncUser(_Handle[UserMemory]):
+    """Everything remembered of one user; see ``UserMemory``."""
+
+    brief = _blocking(UserMemory.brief)
+    facts = _blocking(UserMemory.facts)
+    flush = _blocking(UserMemory.flush)
+    forget = _blocking(UserMemory.forget)
+    history = _blocking(UserMemory.history)
+    hold = _blocking(UserMemory.hold)
+    item = _blocking(UserMemory.item)
+    known = _blocking(UserMemory.known)
+    recall = _blocking(UserMemory.recall)
+    reindex = _blocking(UserMemory.reindex)
+    remember = _blocking(UserMemory.remember)
+    remove = _blocking(UserMemory.remove)
+    restore = _blocking(UserMemory.restore)
+    retain = _blocking(UserMemory.retain)
+    retention = _blocking(UserMemory.retention)
+    retract = _blocking(UserMemory.retract)
+    sessions = _blocking(UserMemory.sessions)
+    settle = _blocking(UserMemory.settle)
+    sweep = _blocking(UserMemory.sweep)
+
+    @property
+    def user_id(self) -> str:
+        """The id that the handle was made with."""
+        return self._target.user_id
+
+    def session(self, session_id: str) -> SyncSession:
+        """One conversation, new or going on. Raises: ``InvalidValue``."""
+        session = self._portal.call(lambda: self._target.session(session_id))
+        return SyncSession(self._portal, session)
+
+    def items(
+        self,
+        *,
+        session_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[RecordedItem]:
+        """The record in reading order, read page by page; see ``UserMemory.items``."""
+        stream = self._target.items(
+            session_id=session_id, since=since, until=until, newest_first=newest_first
+        )
+        step = functools.partial(anext, stream, None)
+        while (found := self._portal.call(step)) is not None:
+            yield found
+
+
+class SyncMemory(_Handle[Memory]):
+    """One tenant's memory, blocking; see ``Memory``. Made by ``SyncMemory.open``."""
+
+    audit = _blocking(Memory.audit)
+    flush = _blocking(Memory.flush)
+    identify = _blocking(Memory.identify)
+    identities = _blocking(Memory.identities)
+    link = _blocking(Memory.link)
+    merge = _blocking(Memory.merge)
+    problems = _blocking(Memory.problems)
+    sweep = _blocking(Memory.sweep)
+    unmerge = _blocking(Memory.unmerge)
+    users = _blocking(Memory.users)
+
+    @classmethod
+    def open(cls, *args: Any, **kwargs: Any) -> Self:
+        """As ``Memory.open``, to be used as ``with SyncMemory.open(...) as memory``."""
+        return cls(_Portal(), Memory.open(*args, **kwargs))
+
+    def __enter__(self) -> Self:
+        self._portal.start()
+        try:
+            self._portal.call(self._target.__aenter__)
+        except BaseException:
+            self._portal.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish background work, close the store, stop the loop. Harmless when repeated."""
+        try:
+            self._portal.call(self._target.aclose)
+        except NotOpen:
+            return
+        finally:
+            self._portal.stop()
+
+    def tenant(self, tenant_id: str) -> SyncMemory:
+        """The same store for another tenant; close only the first. Raises: ``InvalidValue``."""
+        return SyncMemory(self._portal, self._target.tenant(tenant_id))
+
+    def user(self, caller: Caller | str) -> SyncUser:
+        """The memory of one user; see ``Memory.user``. Raises: ``InvalidValue``."""
+        return SyncUser(self._portal, self._target.user(caller))

@@ -1,0 +1,91 @@
+"""The blocking face."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from secondcall import InvalidValue, Memory, Message, NotOpen, SessionMemory, SyncMemory, UserMemory
+from secondcall.sync import SyncSession, SyncUser
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A URL for each embedded store."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'm.db'}"
+
+
+def test_every_verb_works_without_a_loop(url: str) -> None:
+    """A script records, remembers, recalls, is briefed and forgets."""
+    with SyncMemory.open(url) as memory:
+        caller = memory.identify(phone="+14155550100")
+        user = memory.user(caller)
+        session = user.session("call-1")
+        session.record(Message("user", "My dog is called Rex."))
+        user.remember("dog", "Rex")
+        assert [item.item for item in user.items()] == [item.item for item in session.items()]
+        assert user.recall("what is my dog called?").items
+        assert "Rex" in user.brief(deadline_seconds=None).text
+        assert user.forget().complete
+        assert list(user.items()) == []
+
+
+def test_it_works_inside_a_running_loop(url: str) -> None:
+    """Called from a coroutine it blocks, but does not fail."""
+
+    async def main() -> bool:
+        with SyncMemory.open(url) as memory:
+            memory.user("ann").session("s").record(Message("user", "hello"))
+            return memory.user("ann").known()
+
+    assert asyncio.run(main())
+
+
+def test_handles_work_from_any_thread(url: str) -> None:
+    """Ten threads record through one memory and nothing is lost."""
+    with SyncMemory.open(url) as memory:
+
+        def record(number: int) -> None:
+            session = memory.user("ann").session(f"s{number}")
+            for turn in range(10):
+                session.record(Message("user", f"{number} {turn}"))
+
+        with ThreadPoolExecutor(10) as pool:
+            list(pool.map(record, range(10)))
+        assert len(list(memory.user("ann").items())) == 100
+
+
+def test_errors_come_through_as_they_are(url: str) -> None:
+    """A refused call raises the same error as the asynchronous one."""
+    with SyncMemory.open(url) as memory, pytest.raises(InvalidValue, match="limit is 0"):
+        memory.user("ann").recall("x", limit=0)
+
+
+def test_a_closed_one_says_so(url: str) -> None:
+    """Before entering and after closing, a call says how to open it; closing twice is fine."""
+    memory = SyncMemory.open(url)
+    with pytest.raises(NotOpen, match=r"with SyncMemory\.open"):
+        memory.users()
+    with memory:
+        assert memory.users() == []
+    memory.close()
+    with pytest.raises(NotOpen):
+        memory.users()
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "blocking"),
+    [(Memory, SyncMemory), (UserMemory, SyncUser), (SessionMemory, SyncSession)],
+)
+def test_no_verb_is_missing(asynchronous: type, blocking: type) -> None:
+    """Every public verb of an asynchronous handle has its blocking twin."""
+    verbs = {
+        name
+        for name, _ in inspect.getmembers(asynchronous, inspect.isfunction)
+        if not name.startswith("_") and name != "aclose"
+    }
+    assert verbs <= {name for name, _ in inspect.getmembers(blocking)}

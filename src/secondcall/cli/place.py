@@ -1,0 +1,79 @@
+"""What every command that opens a store takes: ``--url``, ``--tenant``, ``--json``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from secondcall.config import Settings
+from secondcall.errors import UnknownName
+
+if TYPE_CHECKING:
+    from secondcall.memory import Memory, UserMemory
+
+__all__ = ["Place", "json_option", "known_user", "settings", "store_options", "user_option"]
+
+user_option = click.option("--user", "user_id", required=True, help="The user's id.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The store that a command works on, not opened yet."""
+
+    url: str
+    tenant_id: str
+    embedder: str
+    retain: str | None
+
+    def open(self) -> Memory:
+        """Its memory, to be used with ``async with``."""
+        from secondcall.memory import Memory  # numpy and apsw load only where a store is opened
+
+        return Memory.open(
+            self.url, tenant_id=self.tenant_id, embedder=self.embedder, retain=self.retain
+        )
+
+
+def settings() -> Settings:
+    """The settings of the running command, read from the environment once."""
+    return click.get_current_context().ensure_object(_Held).settings
+
+
+def store_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the store; it is called with ``place`` instead of them."""
+
+    @click.option("--url", help="The store; default SECONDCALL_URL, or a file of your own.")
+    @click.option("--tenant", help="The tenant; default SECONDCALL_TENANT, or 'default'.")
+    @json_option
+    @functools.wraps(command)
+    def wrapped(*args: Any, url: str | None, tenant: str | None, **kwargs: Any) -> None:
+        known = settings()
+        place = Place(
+            url=url or known.store_url(),
+            tenant_id=tenant or known.tenant_id,
+            embedder=known.embedder,
+            retain=known.retain,
+        )
+        command(*args, place=place, **kwargs)
+
+    return wrapped
+
+
+async def known_user(memory: Memory, user_id: str) -> UserMemory:
+    """The memory of a user who is known. Raises: ``UnknownName`` for one who is not."""
+    user = memory.user(user_id)
+    if not await user.known():
+        raise UnknownName(
+            f"nothing is known of user {user_id!r} here; 'secondcall show' lists who is known"
+        )
+    return user
+
+
+class _Held:
+    def __init__(self) -> None:
+        self.settings = Settings.from_environment()

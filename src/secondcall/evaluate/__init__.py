@@ -1,0 +1,1 @@
+"""Measures recall on public data sets, through the public face. See ``docs/evaluation.md``."""

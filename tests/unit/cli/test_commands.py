@@ -1,0 +1,414 @@
+"""Each command does what its help says, and says what it did."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from secondcall.cli.app import run
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one command line did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The JSON object on standard output."""
+        return cast("dict[str, Any]", json.loads(self.out))
+
+
+Secondcall = Callable[..., Done]
+
+TALK: Sequence[object] = [
+    {
+        "id": "m1",
+        "role": "user",
+        "text": "My parrot is called Zephyrine.",
+        "at": "2026-03-01T09:00:00Z",
+    },
+    {"id": "m2", "role": "assistant", "text": "A fine name.", "at": "2026-03-01T09:00:05Z"},
+    {
+        "type": "tool_call",
+        "call_id": "c1",
+        "name": "note",
+        "arguments": {"pet": "parrot"},
+        "output": "ok",
+        "at": "2026-03-01T09:00:06Z",
+    },
+    {
+        "type": "fact",
+        "predicate": "pet",
+        "value": "a parrot",
+        "sources": ["m1"],
+        "valid_from": "2026-03-01T09:00:00Z",
+    },
+    {
+        "type": "fact",
+        "kind": "promise",
+        "predicate": "seeds",
+        "value": "send seeds",
+        "valid_from": "2026-03-01T09:00:00Z",
+    },
+]
+
+
+@pytest.fixture
+def secondcall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Secondcall:
+    """Run ``secondcall`` in this process; ``expect`` is the exit code that it must have."""
+    monkeypatch.setenv("SECONDCALL_URL", f"sqlite:///{tmp_path / 'memory.db'}")
+    monkeypatch.chdir(tmp_path)
+
+    def secondcall(*arguments: str, expect: int = 0) -> Done:
+        code = run(arguments)
+        captured = capsys.readouterr()
+        done = Done(code, captured.out, captured.err)
+        assert code == expect, done
+        return done
+
+    return secondcall
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> str:
+    """A short transcript with a tool call and two facts."""
+    path = tmp_path / "talk.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in TALK), "utf-8")
+    return str(path)
+
+
+def test_import_twice(secondcall: Secondcall, talk: str) -> None:
+    """Importing records items and facts; importing again changes nothing."""
+    first = secondcall("import", "--user", "ada", talk, "--json").json
+    assert (first["added"], first["facts"], first["format"]) == (3, 2, "jsonl")
+    shown = secondcall("show", "--user", "ada", "--json").json
+    second = secondcall("import", "--user", "ada", talk, "--json").json
+    assert (second["added"], second["corrected"], second["unchanged"]) == (0, 0, 3)
+    assert secondcall("show", "--user", "ada", "--json").json == shown
+
+
+def test_import_says_what_it_did(secondcall: Secondcall, talk: str) -> None:
+    """Without ``--json`` an import ends with one line, and standard error stays silent."""
+    done = secondcall("import", "--user", "ada", talk)
+    assert done.out.startswith("3 items in 1 sessions of 1 users (jsonl): 3 new")
+    assert done.err == ""
+
+
+def test_import_from_standard_input(
+    secondcall: Secondcall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dash reads standard input; the session is named after it unless named."""
+    content = b'{"role": "user", "text": "Hello"}\n'
+    for session in ("stdin", "call-9"):
+        stdin = io.TextIOWrapper(io.BytesIO(content))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        named = ("--session", session) if session != "stdin" else ()
+        secondcall("import", "--user", "ada", "-", *named)
+    found = secondcall("show", "--user", "ada", "--json").json
+    assert {one["session_id"] for one in found["sessions"]} == {"stdin", "call-9"}
+
+
+def test_import_with_a_beginning(secondcall: Secondcall, tmp_path: Path) -> None:
+    """A conversation without times is dated from ``--begun-at``, a second for each item."""
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps([{"role": "user", "content": text} for text in "ab"]), "utf-8")
+    secondcall("import", "--user", "ada", "--begun-at", "2026-01-01", str(path))
+    items = secondcall("show", "--user", "ada", "--all", "--json").json["items"]
+    assert [item["at"] for item in items] == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"]
+
+
+def test_a_bad_file_imports_nothing(secondcall: Secondcall, talk: str) -> None:
+    """A file with a bad line leaves nothing behind and is named in one line."""
+    with Path(talk).open("a", encoding="utf-8") as file:
+        file.write('{"role": "user", "text": 7}\n')
+    done = secondcall("import", "--user", "ada", talk, expect=1)
+    assert done.err == ("secondcall: talk.jsonl, line 6.text: expected a string, found a number\n")
+    secondcall("show", "--user", "ada", expect=1)
+
+
+def test_import_needs_a_user(secondcall: Secondcall, talk: str) -> None:
+    """A file that does not say whose memory it is needs ``--user``."""
+    done = secondcall("import", talk, expect=2)
+    assert "give --user" in done.err
+
+
+def people() -> Sequence[object]:
+    """Two conversations in LoCoMo's format with equal session and turn names."""
+    return [
+        {
+            "sample_id": name,
+            "conversation": {
+                "session_1_date_time": "9:00 am on 1 May, 2023",
+                "session_1": [{"speaker": name, "dia_id": "D1:1", "text": f"I am {name}."}],
+            },
+            "qa": [],
+        }
+        for name in ("ola", "pim")
+    ]
+
+
+def test_import_of_several_people(secondcall: Secondcall, tmp_path: Path) -> None:
+    """Each person of a file is a user of their own; under one user their sessions stay apart."""
+    path = tmp_path / "talks.json"
+    path.write_text(json.dumps(people()), "utf-8")
+    assert secondcall("import", str(path), "--json").json["users"] == ["ola", "pim"]
+    both = secondcall("import", "--user", "ada", str(path), "--json").json
+    assert (both["users"], both["added"], both["corrected"]) == (["ada"], 2, 0)
+    found = secondcall("show", "--user", "ada", "--json").json
+    assert {one["session_id"] for one in found["sessions"]} == {"ola:session_1", "pim:session_1"}
+    assert secondcall("import", str(path), "--session", "s", expect=1).err.count("\n") == 1
+
+
+def test_recall(secondcall: Secondcall, talk: str) -> None:
+    """A question finds the words, with date, speaker and place."""
+    secondcall("import", "--user", "ada", talk)
+    done = secondcall("recall", "--user", "ada", "What is my parrot called?", "--limit", "1")
+    assert "2026-03-01 09:00 UTC  user  [talk / m1]" in done.out
+    assert "My parrot is called Zephyrine." in done.out
+    found = secondcall("recall", "--user", "ada", "parrot name", "--json").json
+    assert found["items"][0]["id"] == "m1"
+    assert found["reason"] is None
+
+
+def test_recall_of_nothing(secondcall: Secondcall, talk: str) -> None:
+    """Nothing found is said, with why."""
+    secondcall("import", "--user", "ada", talk)
+    found = secondcall("recall", "--user", "ada", " ", "--json").json
+    assert (found["items"], found["facts"]) == ([], [])
+    assert found["reason"]
+    assert "Nothing found: " in secondcall("recall", "--user", "ada", " ").out
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "many"])
+def test_recall_limits(secondcall: Secondcall, limit: str) -> None:
+    """A limit that is none is called wrong, with exit code 2."""
+    done = secondcall("recall", "--user", "ada", "x", "--limit", limit, expect=2)
+    assert "--limit" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_brief(secondcall: Secondcall, talk: str) -> None:
+    """The brief holds the facts and the last words."""
+    secondcall("import", "--user", "ada", talk)
+    assert "send seeds" in secondcall("brief", "--user", "ada").out
+    found = secondcall("brief", "--user", "ada", "--json").json
+    assert found["known"] is True
+    assert [fact["predicate"] for fact in found["promises"]] == ["seeds"]
+    assert [item["id"] for item in found["last_words"]] == ["m1"]
+
+
+def test_show(secondcall: Secondcall, talk: str) -> None:
+    """What is held is shown from users down to one item."""
+    secondcall("import", "--user", "ada", talk)
+    assert secondcall("show").out == "ada\n"
+    overview = secondcall("show", "--user", "ada").out
+    assert "attribute: pet = a parrot" in overview
+    assert "talk  3 items" in overview
+    session = secondcall("show", "--user", "ada", "--session", "talk").out
+    assert 'tool note  [talk / c1]\n  {"pet":"parrot"} -> ok' in session
+    (item,) = secondcall("show", "--user", "ada", "--item", "m2", "--json").json["items"]
+    assert item["text"] == "A fine name."
+    assert "no item 'm9'" in secondcall("show", "--user", "ada", "--item", "m9", expect=1).err
+    assert "need --user" in secondcall("show", "--item", "m9", expect=2).err
+
+
+def test_show_nobody(secondcall: Secondcall) -> None:
+    """An empty store is said to be empty."""
+    assert secondcall("show").out == "Nobody is known here yet.\n"
+    assert secondcall("show", "--json").json == {"users": []}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("recall", "x"),
+        ("brief",),
+        ("show",),
+        ("export",),
+        ("forget", "--yes"),
+        ("reindex",),
+        ("retention",),
+    ],
+)
+def test_unknown_users_are_said(secondcall: Secondcall, arguments: Sequence[str]) -> None:
+    """A user of whom nothing is known is said to be unknown, by every command."""
+    command, *rest = arguments
+    done = secondcall(command, "--user", "nobody", *rest, expect=1)
+    assert done.out == ""
+    assert "nothing is known of user 'nobody'" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_forget(secondcall: Secondcall, talk: str, tmp_path: Path) -> None:
+    """After ``forget --yes`` the user is unknown and the files hold none of the words."""
+    secondcall("import", "--user", "ada", talk)
+    receipt = secondcall("forget", "--user", "ada", "--yes", "--json").json
+    assert receipt["complete"] is True
+    assert not any(receipt["remaining"].values())
+    secondcall("brief", "--user", "ada", expect=1)
+    left = b"".join(path.read_bytes() for path in tmp_path.glob("memory.db*"))
+    assert b"Zephyrine" not in left
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_forget_asks(
+    secondcall: Secondcall, talk: str, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """Without ``--yes`` nothing is forgotten unless the answer is yes."""
+    secondcall("import", "--user", "ada", talk)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    done = secondcall("forget", "--user", "ada", expect=1)
+    assert "nothing was forgotten" in done.err
+    secondcall("brief", "--user", "ada")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    secondcall("forget", "--user", "ada")
+
+
+def test_export_and_import(secondcall: Secondcall, talk: str, tmp_path: Path) -> None:
+    """An export read into another user gives the same items and facts."""
+    secondcall("import", "--user", "ada", talk)
+    out = secondcall("export", "--user", "ada", "--output", "ada.jsonl", "--json").json
+    assert (out["items"], out["facts"]) == (3, 2)
+    secondcall("import", "--user", "bob", str(tmp_path / "ada.jsonl"))
+    pairs: list[list[list[object]]] = []
+    for user in ("ada", "bob"):
+        items = secondcall("show", "--user", user, "--all", "--json").json["items"]
+        facts = secondcall("show", "--user", user, "--json").json["facts"]
+        pairs.append(
+            [
+                [{**item, "user_id": ""} for item in items],
+                [[fact["kind"], fact["predicate"], fact["value"]] for fact in facts],
+            ]
+        )
+    assert pairs[0] == pairs[1]
+
+
+def test_export_into_the_same_store(secondcall: Secondcall, tmp_path: Path) -> None:
+    """An export read back changes nothing, and neither does the file that it came from."""
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps([{"role": "user", "content": "Hello"}]), "utf-8")
+    secondcall("import", "--user", "ada", str(path))
+    secondcall("export", "--user", "ada", "--output", "ada.jsonl")
+    for file in (tmp_path / "ada.jsonl", path):
+        done = secondcall("import", "--user", "ada", str(file), "--json").json
+        assert (done["added"], done["corrected"], done["unchanged"]) == (0, 0, 1)
+
+
+def test_a_changed_file_corrects(secondcall: Secondcall, talk: str) -> None:
+    """An item with the same id and other words is a correction."""
+    secondcall("import", "--user", "ada", talk)
+    content = Path(talk).read_text("utf-8").replace("Zephyrine", "Zenobia")
+    Path(talk).write_text(content, "utf-8")
+    done = secondcall("import", "--user", "ada", talk, "--json").json
+    assert (done["added"], done["corrected"], done["unchanged"]) == (0, 1, 2)
+
+
+def test_doctor(secondcall: Secondcall, talk: str) -> None:
+    """A sound store passes every check; a file that is no store fails with exit code 1."""
+    secondcall("import", "--user", "ada", talk)
+    found = secondcall("doctor", "--json").json
+    assert found["ok"] is True
+    assert [check["name"] for check in found["checks"]] == [
+        "versions",
+        "store",
+        "stored bytes",
+        "embedder",
+    ]
+    Path("broken.db").write_bytes(b"this is no database, " * 100)
+    done = secondcall("doctor", "--url", "sqlite:///broken.db", expect=1)
+    assert "FAIL  store: " in done.out
+
+
+def test_retention(secondcall: Secondcall, talk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has run out is counted by a dry run and removed by a sweep."""
+    secondcall("import", "--user", "ada", talk)
+    assert "for ever" in secondcall("retention").out
+    assert secondcall("retention", "--dry-run", "--json").json["swept"] == {}
+    monkeypatch.setenv("SECONDCALL_RETAIN", "1d")
+    counted = secondcall("retention", "--dry-run", "--json").json["swept"]
+    assert counted["ada"] >= 3
+    assert secondcall("retention", "--sweep", "--json").json["swept"] == counted
+    monkeypatch.delenv("SECONDCALL_RETAIN")
+    assert secondcall("retention", "--dry-run", "--json").json["swept"] == {}
+    secondcall("retention", "--sweep", "--dry-run", expect=2)
+    secondcall("retention", "--hold", expect=2)
+
+
+def test_retention_of_a_user(secondcall: Secondcall, talk: str) -> None:
+    """A user may have a policy of their own, and a hold, which refuses forgetting."""
+    secondcall("import", "--user", "ada", talk)
+    policy = secondcall("retention", "--user", "ada", "--keep", "400d", "--hold", "--json").json
+    assert policy["policy"]["hold"] is True
+    assert policy["policy"]["keep_seconds"]["message"] == 400 * 86_400
+    secondcall("forget", "--user", "ada", "--yes", expect=1)
+    secondcall("retention", "--user", "ada", "--keep", "tenant", "--lift-hold")
+    secondcall("forget", "--user", "ada", "--yes")
+
+
+def test_reindex(secondcall: Secondcall, talk: str) -> None:
+    """A reindex counts what it indexed, and recall goes on finding it."""
+    secondcall("import", "--user", "ada", talk)
+    assert secondcall("reindex", "--json").json["users"] == 1
+    secondcall("reindex", "--user", "ada")
+    found = secondcall("recall", "--user", "ada", "parrot", "--json").json
+    assert found["items"][0]["id"] == "m1"
+
+
+def test_identity(secondcall: Secondcall, talk: str) -> None:
+    """Users are linked and merged, the merge is undone, and the trail tells of it."""
+    for user in ("ada", "bob"):
+        secondcall("import", "--user", user, talk)
+    linked = secondcall(
+        "identity", "link", "--user", "ada", "--email", "ada@example.com", "--json"
+    ).json
+    assert linked["linked"] == 1
+    secondcall("identity", "merge", "bob", "ada", "--reason", "same person")
+    secondcall("identity", "unmerge", "bob")
+    trail = secondcall("identity", "audit", "--user", "ada", "--json").json
+    assert len(trail["identities"]) == 1
+    assert "ada@example.com" not in json.dumps(trail)
+    assert {"absorbed", "released"} <= {entry["action"] for entry in trail["audit"]}
+    assert "same person" in secondcall("identity", "audit", "--user", "ada").out
+    secondcall("identity", "link", "--user", "ada", expect=2)
+
+
+def test_tenants_are_apart(secondcall: Secondcall, talk: str) -> None:
+    """What one tenant holds is unknown under another."""
+    secondcall("import", "--user", "ada", "--tenant", "north", talk)
+    secondcall("brief", "--user", "ada", expect=1)
+    secondcall("brief", "--user", "ada", "--tenant", "north")
+
+
+def test_store_errors_are_one_line(secondcall: Secondcall) -> None:
+    """A store that cannot be opened is one line on standard error and exit code 1."""
+    for url in ("nosuch://x", "sqlite:////nowhere/at/all/memory.db"):
+        done = secondcall("show", "--url", url, expect=1)
+        assert done.err.startswith("secondcall: ")
+        assert done.err.count("\n") == 1
+
+
+def test_usage_errors_are_one_line(secondcall: Secondcall) -> None:
+    """A wrong command line is one line on standard error and exit code 2."""
+    for arguments in (("nosuch",), ("recall", "x"), ("show", "--nosuch"), ("import", "nowhere")):
+        done = secondcall(*arguments, expect=2)
+        assert done.err.startswith("secondcall: ")
+        assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["import", "demo", "eval locomo", "identity link", "retention"])
+def test_help(secondcall: Secondcall, command: str) -> None:
+    """Every command explains itself and its options."""
+    assert "--json" in secondcall(*command.split(), "--help").out

@@ -1,0 +1,79 @@
+# Every target sets itself up: .venv is made from requirements/dev.lock when it is missing or when
+# the lock has changed. Needed beforehand: Python 3.11 or newer and make.
+#
+#   make demo     two conversations in two processes; the second knows what was said in the first
+#   make test     all tests
+#   make check    format, lint, types, layers, docs: what has to hold before a change lands
+#   make bench    the figures of docs/performance.md, on this machine
+#   make soak     the long campaigns: kill -9 while recording, several writers on one file
+#   make docs     the documentation, in docs/_build
+#   make lock     remake requirements/dev.lock from pyproject.toml (make lock UPGRADE=1: newer versions)
+#   make format   put the code into the form that make check asks for
+#
+# Settings: PYTHON=python3.12, VENV=folder, WORKERS=number of test processes, ARGS="more arguments".
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench soak docs lock format lint types layers docs-code generated clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+$(READY): requirements/dev.lock pyproject.toml
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" scripts/setup.sh
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/secondcall demo $(ARGS)
+
+test: $(READY)
+	$(PYTEST) -n $(WORKERS) $(ARGS)
+
+check: lint types layers docs docs-code generated
+	@echo "check: all of it holds"
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/pyright --warnings --pythonpath $(BIN)/python
+
+layers: $(READY)
+	$(PYTEST) -q tests/unit/test_layers.py tests/unit/test_public.py
+
+docs: $(READY)
+	$(BIN)/sphinx-build -q -E -b html -W --keep-going docs docs/_build/html
+
+docs-code: $(READY)
+	$(PYTEST) -q tests/docs
+
+generated: $(READY)
+	$(BIN)/python scripts/cli_docs.py --check
+
+bench: $(READY)
+	$(BIN)/python bench/run.py $(ARGS)
+
+soak: export SECONDCALL_KILL_ROUNDS ?= 200
+soak: export SECONDCALL_CONTENTION_SECONDS ?= 30
+soak: $(READY)
+	$(PYTEST) $(ARGS) tests/acceptance/test_kill.py tests/acceptance/test_processes.py
+	$(PYTEST) $(ARGS) -m soak
+
+lock:
+	PYTHON="$(PYTHON)" scripts/lock.sh $(if $(UPGRADE),--upgrade)
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf docs/_build dist build .pytest_cache .ruff_cache .hypothesis

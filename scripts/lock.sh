@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Remakes requirements/dev.lock: exact versions with hashes, for Python 3.11 and up on every
+# platform, and no index named. What came out in the last seven days is passed over.
+# Needs uv; when there is none it is installed into a folder that is thrown away.
+#
+#   scripts/lock.sh              keep the locked versions, add and drop what pyproject.toml says
+#   scripts/lock.sh --upgrade    take newer versions
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+if ! uv=$(command -v uv); then
+    "${PYTHON:-python3}" -m venv "$scratch/venv"
+    "$scratch/venv/bin/python" -m pip --quiet --disable-pip-version-check install uv
+    uv="$scratch/venv/bin/uv"
+fi
+
+lock=requirements/dev.lock
+new=requirements/.new.lock
+trap 'rm -rf "$scratch" "$new"' EXIT
+if [ -f "$lock" ]; then cp "$lock" "$new"; fi
+
+extras=()
+for extra in openai phone; do extras+=(--extra "$extra"); done
+
+"$uv" pip compile pyproject.toml "${extras[@]}" --group dev \
+    --universal --fork-strategy fewest --python-version 3.11 --exclude-newer "7 days" \
+    --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet \
+    "$@" --output-file "$new"
+
+{
+    echo "# Made by scripts/lock.sh from pyproject.toml; do not edit. Install it with"
+    echo "#   pip install --require-hashes -r requirements/dev.lock"
+    cat "$new"
+} >"$scratch/dev.lock"
+if grep -nE '://|^ *-(i|f|-index|-extra|-find)' "$scratch/dev.lock"; then
+    echo "lock.sh: the lines above name a place to download from; the lock was not changed" >&2
+    exit 1
+fi
+mv "$scratch/dev.lock" "$lock"

@@ -1,0 +1,79 @@
+"""What a type checker must know of the public face. Never run, only checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_type
+
+from secondcall import (
+    Brief,
+    Caller,
+    Fact,
+    Item,
+    JsonValue,
+    Memory,
+    Message,
+    Recalled,
+    RecalledFact,
+    RecalledItem,
+    Receipt,
+    Recorded,
+    RecordedItem,
+    SessionMemory,
+    SyncMemory,
+    SyncUser,
+    ToolCall,
+    UserMemory,
+)
+
+
+async def journey() -> None:
+    """One call, from hello to erasure, with the type of each step."""
+    async with Memory.open("memory://") as memory:
+        assert_type(memory, Memory)
+        caller = assert_type(await memory.identify(phone="+14155550100"), Caller)
+        user = assert_type(memory.user(caller), UserMemory)
+        assert_type(memory.user("ana"), UserMemory)
+        assert_type(await user.brief(max_tokens=400, deadline_seconds=0.05), Brief)
+
+        session = assert_type(await user.session("call-1"), SessionMemory)
+        recorded = await session.record(
+            Message("user", "An aisle seat, please.", metadata={"topic": "seat"}),
+            ToolCall("book", {"seat": "12C"}, call_id="1", output="done"),
+        )
+        assert_type(recorded, Recorded)
+        assert_type(await session.items(), list[RecordedItem])
+
+        assert_type(await user.remember("seat", "aisle", kind="preference"), Fact)
+        assert_type(await user.facts(), list[Fact])
+        found = assert_type(await user.recall("Which seat?", by="turn", roles=["user"]), Recalled)
+        assert_type(found.items, Sequence[RecalledItem])
+        assert_type(found.facts, Sequence[RecalledFact])
+        async for item in user.items():
+            assert_type(item, RecordedItem)
+        assert_type(await user.forget(), Receipt)
+
+
+def tell_apart(item: Item) -> JsonValue:
+    """An item is a message or a tool call, and nothing else."""
+    if isinstance(item, Message):
+        return item.text
+    assert_type(item, ToolCall)
+    return item.arguments
+
+
+def refuse(memory: Memory) -> None:
+    """Mistakes that a type checker must see; an ignore that is not needed is an error."""
+    Message("robot", "beep")  # pyright: ignore[reportArgumentType]
+    Message("user", "hi", "id-1")  # pyright: ignore[reportCallIssue]
+    memory.user(4711)  # pyright: ignore[reportArgumentType]
+    memory.user("ana").remember("diet", "vegan", kind="taste")  # pyright: ignore[reportArgumentType, reportUnusedCoroutine]
+
+
+def blocking() -> None:
+    """The blocking face has the same results, without await."""
+    with SyncMemory.open("memory://") as memory:
+        user = assert_type(memory.user("ana"), SyncUser)
+        assert_type(user.recall("Which seat?"), Recalled)
+        assert_type(user.brief(), Brief)
+        assert_type(user.remember("seat", "aisle", kind="preference"), Fact)

@@ -48,7 +48,7 @@ types: $(READY)
 	$(BIN)/pyright --warnings --pythonpath $(BIN)/python
 
 layers: $(READY)
-	$(PYTEST) -q tests/unit/test_layers.py tests/unit/test_public.py
+	$(PYTEST) -q tests/unit/test_layers.py tests/unit/test_public.py tests/unit/test_lock.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build -q -E -b html -W --keep-going docs docs/_build/html

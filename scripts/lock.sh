@@ -22,7 +22,7 @@ trap 'rm -rf "$scratch" "$new"' EXIT
 if [ -f "$lock" ]; then cp "$lock" "$new"; fi
 
 extras=()
-for extra in openai phone; do extras+=(--extra "$extra"); done
+for extra in onnx openai phone; do extras+=(--extra "$extra"); done
 
 "$uv" pip compile pyproject.toml "${extras[@]}" --group dev \
     --universal --fork-strategy fewest --python-version 3.11 --exclude-newer "7 days" \

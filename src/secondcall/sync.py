@@ -185,8 +185,15 @@ class SyncMemory(_Handle[Memory]):
 
     def tenant(self, tenant_id: str) -> SyncMemory:
         """The same store for another tenant; close only the first. Raises: ``InvalidValue``."""
-        return SyncMemory(self._portal, self._target.tenant(tenant_id))
+        return _SyncTenant(self._portal, self._target.tenant(tenant_id))
 
     def user(self, caller: Caller | str) -> SyncUser:
         """The memory of one user; see ``Memory.user``. Raises: ``InvalidValue``."""
         return SyncUser(self._portal, self._target.user(caller))
+
+
+class _SyncTenant(SyncMemory):
+    """Another tenant over the same portal; the one that was opened closes it."""
+
+    def close(self) -> None:
+        """Leave the store to the one that was opened."""

@@ -415,7 +415,8 @@ def test_mutant_fails_the_suite(mutant: type[MemoryStore], caught_by: str) -> No
 
 def test_every_mutant_is_tried() -> None:
     """Each subclass of the in-memory store in this file is in the list."""
-    assert {one for one, _ in MUTANTS} == set(MemoryStore.__subclasses__())
+    here = {one for one in MemoryStore.__subclasses__() if one.__module__ == __name__}
+    assert {one for one, _ in MUTANTS} == here
 
 
 def test_store_without_a_mutation_passes() -> None:

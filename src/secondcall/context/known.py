@@ -11,8 +11,7 @@ from datetime import datetime
 
 from secondcall.abc import EntryKey
 from secondcall.checks import to_us
-from secondcall.facts.chain import stands
-from secondcall.facts.read import select_at
+from secondcall.facts.chain import chain_key, holds_at, order, stands
 from secondcall.recall.index import UserIndex
 from secondcall.recall.segment import IndexRow
 from secondcall.types import Fact, ItemKey, Metadata, RecalledFact
@@ -26,9 +25,11 @@ class Known:
 
     facts: Sequence[Fact]
     index: UserIndex
+    chains: Sequence[Sequence[Fact]]
+    """The facts of each subject and predicate in order, of all partitions together."""
     by_id: Mapping[str, Fact]
     sensitive_items: frozenset[ItemKey]
-    stale_items: Mapping[ItemKey, str]
+    by_source: Mapping[ItemKey, Sequence[Fact]]
 
     def search(
         self,
@@ -45,41 +46,89 @@ class Known:
 
         Facts recorded before ``oldest`` have run out.
         """
-        true_then = {
-            fact.id
-            for fact in select_at(self.facts, at)
+        true_then = [
+            fact
+            for fact in self._true_at(at)
             if (oldest is None or fact.recorded_at >= oldest)
             and (kinds is None or fact.kind in kinds)
-        }
-        result = self.index.search(query, None, at=at, limit=len(self.facts) or 1, where=where)
-        found: list[RecalledFact] = []
-        withheld = 0
-        for hit in result.hits:
-            fact = self.by_id[hit.key.id]
-            if fact.id not in true_then:
-                continue
-            if fact.sensitive and not sensitive:
-                withheld += 1
-            elif len(found) < limit:
-                found.append(RecalledFact(fact=fact, score=hit.score))
-        return found, withheld
+        ]
+        shown = {fact.id for fact in true_then if sensitive or not fact.sensitive}
+        result = self.index.search(
+            query,
+            None,
+            at=at,
+            limit=limit,
+            where=where,
+            exclude_keys=[_key(fact) for fact in self.facts if fact.id not in shown],
+        )
+        found = [RecalledFact(fact=self.by_id[hit.key.id], score=hit.score) for hit in result.hits]
+        return found, len(true_then) - len(shown)
+
+    def _true_at(self, moment: datetime) -> list[Fact]:
+        found: list[Fact] = []
+        for chain in self.chains:
+            last = next((fact for fact in reversed(chain) if fact.valid_from <= moment), None)
+            if last is not None and holds_at(last, moment):
+                found.append(last)
+        return found
+
+    def stale_notes(
+        self, keys: Iterable[ItemKey], *, sensitive: bool, oldest: datetime | None
+    ) -> dict[ItemKey, str]:
+        """For each item whose every fact has ended: since when, and what is true instead.
+
+        What the caller may not see, or what has run out, is not named.
+        """
+        notes: dict[ItemKey, str] = {}
+        for key in keys:
+            resting = [
+                fact
+                for fact in self.by_source.get(key, ())
+                if _shown(fact, sensitive=sensitive, oldest=oldest)
+            ]
+            if resting and not any(stands(fact) for fact in resting):
+                last = max(resting, key=order)
+                notes[key] = self._note(last, sensitive=sensitive, oldest=oldest)
+        return notes
+
+    def _note(self, fact: Fact, *, sensitive: bool, oldest: datetime | None) -> str:
+        since = (fact.invalid_at or fact.valid_from).date().isoformat()
+        successor = self.by_id.get(fact.superseded_by or "")
+        if (
+            successor is None
+            or successor.value == fact.value
+            or not _shown(successor, sensitive=sensitive, oldest=oldest)
+        ):
+            return f"{fact.status if fact.status != 'current' else 'ended'} {since}"
+        return f"since {since}: {fact.predicate} is {successor.value}"
 
 
-def know(facts: Iterable[Fact]) -> Known:
-    """Make the view of ``facts`` (all that were ever held, ended ones included)."""
+def _shown(fact: Fact, *, sensitive: bool, oldest: datetime | None) -> bool:
+    return (sensitive or not fact.sensitive) and (oldest is None or fact.recorded_at >= oldest)
+
+
+def know(facts: Iterable[Fact], sensitive_items: frozenset[ItemKey]) -> Known:
+    """Make the view of ``facts`` (all that were ever held, ended ones included) and of the items
+    that sensitive ones rest or rested on."""
     held = list(facts)
     index = UserIndex(embedder_id=None)
     index.add([_row(number, fact) for number, fact in enumerate(held, start=1)], None)
+    chains: dict[str, list[Fact]] = {}
+    for fact in sorted(held, key=order):
+        chains.setdefault(chain_key(fact.subject, fact.predicate), []).append(fact)
     by_id = {fact.id: fact for fact in held}
     return Known(
         facts=held,
         index=index,
+        chains=list(chains.values()),
         by_id=by_id,
-        sensitive_items=frozenset(
-            source for fact in held if fact.sensitive for source in fact.sources
-        ),
-        stale_items=_stale(held, by_id),
+        sensitive_items=sensitive_items,
+        by_source=_by_source(held),
     )
+
+
+def _key(fact: Fact) -> EntryKey:
+    return EntryKey("facts", "message", fact.id)
 
 
 def _row(number: int, fact: Fact) -> IndexRow:
@@ -87,7 +136,7 @@ def _row(number: int, fact: Fact) -> IndexRow:
     return IndexRow(
         change=number,
         position=number,
-        key=EntryKey("facts", "message", fact.id),
+        key=_key(fact),
         at_us=to_us("valid_from", fact.valid_from),
         role="user",
         text=f"{subject}{fact.kind} {fact.predicate}: {fact.value}",
@@ -95,17 +144,9 @@ def _row(number: int, fact: Fact) -> IndexRow:
     )
 
 
-def _stale(facts: Sequence[Fact], by_id: Mapping[str, Fact]) -> dict[ItemKey, str]:
-    """For each item whose every fact has ended: since when, and what is true instead."""
-    notes: dict[ItemKey, str] = {}
-    alive = {source for fact in facts if stands(fact) for source in fact.sources}
+def _by_source(facts: Iterable[Fact]) -> dict[ItemKey, list[Fact]]:
+    found: dict[ItemKey, list[Fact]] = {}
     for fact in facts:
-        if fact.invalid_at is None:
-            continue
-        successor = by_id.get(fact.superseded_by or "")
-        since = fact.invalid_at.date().isoformat()
-        note = f"ended {since}"
-        if successor is not None and successor.value != fact.value:
-            note = f"since {since}: {fact.predicate} is {successor.value}"
-        notes.update(dict.fromkeys((key for key in fact.sources if key not in alive), note))
-    return notes
+        for source in fact.sources:
+            found.setdefault(source, []).append(fact)
+    return found

@@ -15,8 +15,8 @@ from secondcall.abc import Embedder
 from secondcall.errors import EmbedderError, InvalidValue, MissingExtra
 
 try:
-    import onnxruntime  # pyright: ignore[reportMissingImports]
-    import tokenizers  # pyright: ignore[reportMissingImports]
+    import onnxruntime
+    import tokenizers
 except ImportError:
     raise MissingExtra(
         "this embedder needs onnxruntime and tokenizers; pip install 'secondcall[onnx]'"

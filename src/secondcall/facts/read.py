@@ -11,15 +11,19 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import anyio.to_thread
+
 from secondcall.facts.chain import chain_key, decode_fact, holds_at, order, stands
 from secondcall.types import Fact, FactKind, ItemKey
 
 if TYPE_CHECKING:
-    from secondcall.abc import Scope, Store
+    from secondcall.abc import Document, Scope, Store
 
 __all__ = ["all_facts", "facts_at", "history", "select_at", "sensitive_items", "standing"]
 
 _PAGE = 1_000
+_INLINE = 50
+"""So few facts are decoded at once, without the detour over a thread."""
 
 
 async def standing(
@@ -35,7 +39,7 @@ async def standing(
     found: list[Fact] = []
     for kind in kinds:
         page = await store.documents(scopes[0], "fact_standing", prefix=f"{kind}/", limit=limit)
-        found.extend(decode_fact(document.body) for document in page)
+        found.extend(await _decoded(page))
     return sorted(found, key=order)
 
 
@@ -47,7 +51,10 @@ async def facts_at(
     kinds: Collection[FactKind] | None = None,
 ) -> list[Fact]:
     """What was true at ``moment``, by what is known now; one fact a predicate, oldest first."""
-    return select_at(await all_facts(store, scopes), moment, kinds=kinds)
+    facts = await all_facts(store, scopes)
+    if len(facts) <= _INLINE:
+        return select_at(facts, moment, kinds=kinds)
+    return await anyio.to_thread.run_sync(lambda: select_at(facts, moment, kinds=kinds))
 
 
 def select_at(
@@ -105,10 +112,16 @@ async def _pages(store: Store, scope: Scope, kind: str, *, prefix: str = "") -> 
     after = ""
     while True:
         page = await store.documents(scope, kind, prefix=prefix, after=after, limit=_PAGE)
-        found.extend(decode_fact(document.body) for document in page)
+        found.extend(await _decoded(page))
         if len(page) < _PAGE:
             return found
         after = page[-1].key
+
+
+async def _decoded(page: Sequence[Document]) -> list[Fact]:
+    if len(page) <= _INLINE:
+        return [decode_fact(document.body) for document in page]
+    return await anyio.to_thread.run_sync(lambda: [decode_fact(document.body) for document in page])
 
 
 def _last_begun(facts: Iterable[Fact]) -> list[Fact]:

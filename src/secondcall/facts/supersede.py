@@ -31,7 +31,7 @@ __all__ = ["Step", "change_chain", "check_fact", "new_fact", "retract", "settle"
 
 MAX_PREDICATE_BYTES = 1_024
 MAX_VALUE_BYTES = 16_384
-MAX_SOURCES = 64
+MAX_SOURCES = 256
 _MAX_TRIES = 20
 _PAGE = 1_000
 _KINDS = frozenset(get_args(FactKind))
@@ -231,6 +231,8 @@ def _writes(
 ) -> list[DocumentWrite]:
     by_id = {fact.id: fact for fact in changed}
     new_head = by_id.pop(new_head.id, new_head)
+    if head is not None and head.id != new_head.id:
+        by_id.setdefault(head.id, head)  # one that was retracted ended before and did not change
     writes = [
         DocumentWrite(
             kind="fact",
@@ -288,13 +290,21 @@ def _says_the_same(head: Fact, fact: Fact) -> bool:
 
 
 def _merged(head: Fact, fact: Fact) -> Fact:
-    sources = tuple(dict.fromkeys([*head.sources, *fact.sources]))[:MAX_SOURCES]
-    return replace(
+    """``head`` with the sources and metadata of ``fact``; of too many sources the newest stay.
+
+    A sensitive fact keeps them all, since each of them is to be withheld.
+    """
+    sensitive = head.sensitive or fact.sensitive
+    sources = tuple(dict.fromkeys([*head.sources, *fact.sources]))
+    merged = replace(
         head,
-        sources=sources,
-        sensitive=head.sensitive or fact.sensitive,
+        sources=sources if sensitive else sources[-MAX_SOURCES:],
+        sensitive=sensitive,
         metadata={**head.metadata, **fact.metadata},
     )
+    if merged == head:
+        return head
+    return check_fact(merged)
 
 
 def _check_one_of(field: str, value: str, known: frozenset[str]) -> None:

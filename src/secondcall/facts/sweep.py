@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from secondcall.abc import ANY_VERSION, Batch, DocumentWrite
+from secondcall.abc import Batch, DocumentWrite
 from secondcall.checks import to_us
 from secondcall.facts.chain import decode_fact
 
@@ -22,6 +22,8 @@ async def sweep_facts(
 ) -> int:
     """Delete facts recorded before ``cutoff_us``; how many there were.
 
+    What sensitive ones rested on stays listed: those items are to be withheld as long as they live.
+
     Raises: ``VersionConflict`` when a fact changed meanwhile; then run it again.
     """
     total = 0
@@ -33,7 +35,7 @@ async def sweep_facts(
             if kind != "fact_standing":
                 total += len(expired)
             if expired and not dry_run:
-                batch = Batch(documents=[write for one in expired for write in _deletions(one)])
+                batch = Batch(documents=[_deletion(one) for one in expired])
                 await store.write(scope, batch, epoch=epoch, now_us=now_us)
             if len(page) < _PAGE:
                 break
@@ -45,25 +47,11 @@ def _recorded_us(document: Document) -> int:
     return to_us("recorded_at", decode_fact(document.body).recorded_at)
 
 
-def _deletions(document: Document) -> list[DocumentWrite]:
-    fact = decode_fact(document.body)
-    chain = document.key.split("/")[0]
-    deletions = [
-        DocumentWrite(
-            kind=document.kind,
-            key=document.key,
-            body=None,
-            expected_version=document.version,
-            announce=document.kind == "fact",
-        )
-    ]
-    if fact.sensitive and document.kind != "fact_standing":
-        deletions.append(
-            DocumentWrite(
-                kind="fact_sensitive",
-                key=f"{chain}/{fact.id}",
-                body=None,
-                expected_version=ANY_VERSION,
-            )
-        )
-    return deletions
+def _deletion(document: Document) -> DocumentWrite:
+    return DocumentWrite(
+        kind=document.kind,
+        key=document.key,
+        body=None,
+        expected_version=document.version,
+        announce=document.kind == "fact",
+    )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 import anyio.to_thread
 
 from secondcall.abc import EntryKey, Scope
-from secondcall.checks import from_us
 from secondcall.context.answer import answer, mark_stale
 from secondcall.errors import EmbedderError, InvalidValue
 from secondcall.record.append import decode_entry
@@ -42,6 +41,7 @@ __all__ = ["Question", "ask"]
 _log = logging.getLogger("secondcall")
 _INLINE_ROWS = 4_000
 """A search over so few rows takes about a millisecond: less than it is worth to leave the loop."""
+_INLINE_FACTS = 200
 _RESERVE_SECONDS = 0.02
 _LATE = "the deadline came before the record could be read"
 
@@ -68,6 +68,7 @@ async def ask(place: Place, question: Question, started: float) -> Recalled:
     """Answer ``question``; ``started`` is when it was asked, on the performance counter."""
     if question.by not in ("message", "turn", "session"):
         raise InvalidValue(f"by is {question.by!r}, expected 'message', 'turn' or 'session'")
+    place.look_again()
     if question.deadline_seconds is None:
         return await _answer(place, question, started, until=None)
     until = started + question.deadline_seconds
@@ -96,19 +97,23 @@ async def _answer(
     sensitive = place.trust == "verified"
     hidden = frozenset[ItemKey]() if sensitive else known.sensitive_items
     vector = await _query_vector(place, question, until)
-    result = await _search(place, question, opened, vector, hidden)
-    items = await _fetch(place, opened, result.hits, question)
-    facts, withheld = known.search(
+    result, items = await _found(place, question, opened, vector, hidden)
+    oldest = await place.oldest_fact()
+    search = partial(
+        known.search,
         question.query,
         at=question.at,
         limit=question.limit,
         sensitive=sensitive,
-        oldest=await place.oldest_fact(),
+        oldest=oldest,
         kinds=question.kinds,
         where=question.where,
     )
+    few = len(known.facts) <= _INLINE_FACTS
+    facts, withheld = search() if few else await anyio.to_thread.run_sync(search)
+    notes = known.stale_notes((item.key for item in items), sensitive=sensitive, oldest=oldest)
     return finish(
-        mark_stale(items, known.stale_items),
+        mark_stale(items, notes),
         facts,
         reason=result.reason_if_empty or _why_nothing(opened, question),
         withheld=withheld + len(hidden),
@@ -165,31 +170,48 @@ async def _query_vector(
         return None
 
 
+async def _found(
+    place: Place,
+    question: Question,
+    opened: OpenIndex,
+    vector: npt.NDArray[np.float32] | None,
+    hidden: Collection[ItemKey],
+) -> tuple[SearchResult, list[RecalledItem]]:
+    """The search and its items; a wider one when some of what it found has run out or is gone."""
+    limit = question.limit
+    while True:
+        result = await _search(place, question, opened, vector, hidden, limit)
+        items = await _fetch(place, opened, result.hits)
+        if len(items) >= question.limit or len(result.hits) < limit:
+            return result, items[: question.limit]
+        limit *= 4
+
+
 async def _search(
     place: Place,
     question: Question,
     opened: OpenIndex,
     vector: npt.NDArray[np.float32] | None,
     hidden: Collection[ItemKey],
+    limit: int,
 ) -> SearchResult:
     policy = await place.retention()
-    oldest = policy.session_cutoff_us(place.shared.clock.now())
-    since = question.since
-    if oldest is not None:
-        since = from_us(oldest) if since is None else max(since, from_us(oldest))
+    now = place.shared.clock.now()
+    cutoffs = {kind: policy.cutoff_us(kind, now) for kind in get_args(ItemKind)}
     search = partial(
         opened.index.search,
         question.query,
         vector,
         at=question.at,
-        limit=question.limit,
+        limit=limit,
         by=question.by,
         roles=question.roles,
         sessions=_session_names(opened.scopes, question.sessions),
         kinds=_item_kinds(question),
         where=question.where,
-        since=since,
+        since=question.since,
         until=question.until,
+        oldest_us={kind: cutoff for kind, cutoff in cutoffs.items() if cutoff is not None},
         exclude_keys=_entry_keys(opened.scopes, hidden),
     )
     if len(opened.index) <= _INLINE_ROWS:
@@ -197,9 +219,7 @@ async def _search(
     return await anyio.to_thread.run_sync(search)
 
 
-async def _fetch(
-    place: Place, opened: OpenIndex, hits: Sequence[Hit], question: Question
-) -> list[RecalledItem]:
+async def _fetch(place: Place, opened: OpenIndex, hits: Sequence[Hit]) -> list[RecalledItem]:
     """The items of the hits as the record has them now, without what is gone or has run out."""
     policy = await place.retention()
     keys = [item_key(opened.scopes, hit.key) for hit in hits]

@@ -52,6 +52,10 @@ class Background:
             if pending:
                 return
 
+    def open(self) -> None:
+        """Take work, again after ``aclose``."""
+        self._closed = False
+
     async def aclose(self, seconds: float) -> None:
         """Wait at most ``seconds``, then stop what still runs: it can all be done again later."""
         self._closed = True

@@ -27,6 +27,7 @@ async def gather(
     place: Place, *, deadline_seconds: float | None, max_sessions: int, max_facts: int
 ) -> BriefParts:
     """The parts that could be read in time; the index is loaded meanwhile, for the first recall."""
+    place.look_again()
     place.shared.background.start(
         ("open", place.tenant_id, place.user_id), lambda: _load_index(place)
     )

@@ -23,6 +23,7 @@ __all__ = ["forget", "sweep"]
 async def forget(place: Place) -> Receipt:
     """Erase every partition of the person, merged ones first, and the identities that led there."""
     shared = place.shared
+    place.look_again()
     for scope in await place.scopes():
         policy = await read_policy(shared.store, scope, shared.retention)
         if policy.hold:
@@ -61,14 +62,16 @@ async def sweep(
     shared = place.shared
     now = shared.clock.now()
     total = 0
-    for scope in await place.scopes() if chosen is None else chosen:
-        policy = await read_policy(shared.store, scope, shared.retention)
-        if policy.hold:
-            if chosen is None:
-                continue
-            raise InvalidValue(
-                f"user {place.user_id!r} is under a legal hold; lift it with user.hold(False) first"
-            )
+    scopes = await place.scopes()
+    held = [(await read_policy(shared.store, one, shared.retention)).hold for one in scopes]
+    if any(held):
+        if chosen is None:
+            return 0
+        raise InvalidValue(
+            f"user {place.user_id!r} is under a legal hold; lift it with user.hold(False) first"
+        )
+    policy = await place.retention()
+    for scope in scopes if chosen is None else chosen:
         if chosen is None:
             keys = await expired_keys(shared.store, scope, policy, now)
         else:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import anyio.to_thread
 
 from secondcall.abc import Batch
 from secondcall.errors import InvalidValue
-from secondcall.record.append import encode_items, report
+from secondcall.record.append import encode_items, report, weight
 from secondcall.types import Item, Recorded, RecordedItem
 
 if TYPE_CHECKING:
@@ -14,6 +17,12 @@ if TYPE_CHECKING:
     from secondcall.memory.user import UserMemory
 
 __all__ = ["SessionMemory"]
+
+_LOOK_AGAIN_SECONDS = 1.0
+"""How long recording may go on in a partition after the user was merged or unmerged elsewhere."""
+_INLINE_ITEMS = 50
+_INLINE_CHARACTERS = 100_000
+"""So much is checked and encoded at once, without the detour over a thread."""
 
 
 class SessionMemory:
@@ -47,7 +56,10 @@ class SessionMemory:
             raise InvalidValue("record got no items; give at least one Message or ToolCall")
         shared = self._place.shared
         now = shared.clock.now()
-        entries = encode_items(self._session_id, items, now=now)
+        encode = partial(encode_items, self._session_id, items, now=now)
+        small = len(items) <= _INLINE_ITEMS and weight(items) <= _INLINE_CHARACTERS
+        entries = encode() if small else await anyio.to_thread.run_sync(encode)
+        self._place.look_again(after_seconds=_LOOK_AGAIN_SECONDS)
         scope, epoch = await self._place.home(), await self._place.epoch()
         written = await shared.store.write(
             scope, Batch(entries=entries), epoch=epoch, now_us=shared.now_us()

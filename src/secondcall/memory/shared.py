@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+import anyio.to_thread
 
 from secondcall import identity
 from secondcall.abc import Batch, Epoch, Scope
@@ -67,14 +70,17 @@ class Shared:
         cached = self.known.get(opened)
         if cached is not None and cached[0] == seen:
             return cached[1]
-        known = know(await all_facts(self.store, opened.scopes))
+        facts = await all_facts(self.store, opened.scopes)
+        hidden = await sensitive_items(self.store, opened.scopes)
+        known = await anyio.to_thread.run_sync(know, facts, hidden)
         self.known[opened] = (seen, known)
         return known
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A user as a handle sees it: partitions, epoch and policy, read once and kept.
+    """A user as a handle sees it: partitions and policy, looked up anew for each question, and an
+    epoch, read once and kept.
 
     The epoch is what makes a handle blind to a user's return after an erasure: its writes are
     refused, a new handle starts anew.
@@ -85,15 +91,27 @@ class Place:
     user_id: str
     trust: Trust
     _scopes: tuple[Scope, ...] | None = None
+    _home: Scope | None = None
+    _looked_at: float = 0.0
     _epoch: Epoch | None = None
     _retention: Retention | None = None
     _sealed: int = 0
 
+    def look_again(self, *, after_seconds: float = 0.0) -> None:
+        """Forget what was looked up more than so long ago: others may merge, unmerge or set a
+        policy at any time."""
+        if time.monotonic() - self._looked_at >= after_seconds:
+            self._scopes = self._retention = None
+
     async def scopes(self) -> tuple[Scope, ...]:
         """The canonical partition first, then those merged into it."""
         if self._scopes is None:
+            self._looked_at = time.monotonic()
             found = await identity.partitions_of(self.shared.store, self.tenant_id, self.user_id)
-            self._scopes = tuple(Scope(self.tenant_id, "user", one) for one in found.user_ids)
+            scopes = tuple(Scope(self.tenant_id, "user", one) for one in found.user_ids)
+            if self._home not in (None, scopes[0]):
+                self._epoch = None
+            self._scopes, self._home = scopes, scopes[0]
         return self._scopes
 
     async def home(self) -> Scope:
@@ -116,10 +134,6 @@ class Place:
         """Facts recorded before this have run out; ``None``: none has."""
         cutoff = (await self.retention()).cutoff_us("fact", self.shared.clock.now())
         return None if cutoff is None else from_us(cutoff)
-
-    def forget_policy(self) -> None:
-        """Read the policy again at the next use."""
-        self._retention = None
 
     async def epoch(self) -> Epoch:
         """The epoch that this handle writes under; the first write of a user makes it."""

@@ -89,6 +89,7 @@ class Memory:
         if self._owner and not self._shared.is_open:
             await self._shared.store.open()
             self._shared.is_open = True
+            self._shared.background.open()
             self._shared.background.start(
                 "phone", lambda: anyio.to_thread.run_sync(identity.warm_phone)
             )

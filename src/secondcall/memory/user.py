@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-from secondcall.abc import Batch, EntryKey
+from secondcall.abc import EntryKey
 from secondcall.checks import check_id, check_limit, check_metadata, from_us, to_us
 from secondcall.context.brief import compose
 from secondcall.errors import InvalidValue
@@ -20,7 +21,7 @@ from secondcall.memory.erasing import forget, sweep
 from secondcall.memory.session import SessionMemory
 from secondcall.memory.shared import Place, Shared
 from secondcall.record.append import decode_entry
-from secondcall.record.retain import parse_retention, policy_write
+from secondcall.record.retain import Retention, change_policy, parse_retention
 from secondcall.types import (
     Brief,
     Fact,
@@ -75,6 +76,7 @@ class UserMemory:
 
     async def known(self) -> bool:
         """Whether anything was ever recorded or remembered of this user."""
+        self._place.look_again()
         for scope in await self._place.scopes():
             header = await self._place.shared.store.header(scope)
             if header is not None and header.change > 0:
@@ -90,6 +92,7 @@ class UserMemory:
         newest_first: bool = False,
     ) -> AsyncIterator[RecordedItem]:
         """The record, word for word, in order of time then position, read page by page."""
+        self._place.look_again()
         since_us = None if since is None else to_us("since", since)
         until_us = None if until is None else to_us("until", until)
         policy = await self._place.retention()
@@ -108,6 +111,7 @@ class UserMemory:
 
     async def item(self, key: ItemKey) -> RecordedItem | None:
         """One item of this user's record, or ``None``."""
+        self._place.look_again()
         for scope in await self._place.scopes():
             if scope.name == key.user_id and key not in await self._hidden():
                 found = await self._place.shared.store.entries(scope, [_entry_key(key)])
@@ -120,6 +124,7 @@ class UserMemory:
     async def sessions(self, *, limit: int = 20) -> list[SessionSummary]:
         """The user's conversations, the last one first."""
         check_limit("limit", limit)
+        self._place.look_again()
         now = self._place.shared.clock.now()
         ended = (await self._place.retention()).session_cutoff_us(now)
         found: list[SessionSummary] = []
@@ -173,6 +178,7 @@ class UserMemory:
             sources=sources,
             metadata=metadata,
         )
+        self._place.look_again()
         return await supersede(
             shared.store,
             await self._place.home(),
@@ -188,6 +194,7 @@ class UserMemory:
         may not follow.
         """
         shared = self._place.shared
+        self._place.look_again()
         return await settle(
             shared.store,
             await self._place.home(),
@@ -202,6 +209,7 @@ class UserMemory:
     async def retract(self, predicate: str, *, subject: str = "user") -> Fact:
         """End a fact with nothing in its place. Raises: ``UnknownName``."""
         shared = self._place.shared
+        self._place.look_again()
         return await retract(
             shared.store,
             await self._place.home(),
@@ -220,12 +228,14 @@ class UserMemory:
         What was said is in the record (``recall``): ``docs/which-layer.md`` tells them apart.
         """
         shared = self._place.shared
+        self._place.look_again()
         moment = shared.clock.now() if as_of is None else from_us(to_us("as_of", as_of))
         found = await read.facts_at(shared.store, await self._place.scopes(), moment, kinds=kinds)
         return await self._shown(found)
 
     async def history(self, predicate: str | None = None, *, subject: str = "user") -> list[Fact]:
         """Every fact of one predicate, or of all, oldest first, ended ones included."""
+        self._place.look_again()
         store, scopes = self._place.shared.store, await self._place.scopes()
         if predicate is None:
             return await self._shown(await read.all_facts(store, scopes))
@@ -239,6 +249,7 @@ class UserMemory:
         """
         checked = [check_fact(fact) for fact in facts]
         shared = self._place.shared
+        self._place.look_again()
         home, epoch = await self._place.home(), await self._place.epoch()
         return await restore(shared.store, home, checked, epoch=epoch, now_us=shared.now_us())
 
@@ -291,7 +302,7 @@ class UserMemory:
         max_tokens: int = 400,
         deadline_seconds: float | None = 0.05,
         max_sessions: int = 3,
-        facts: int = 200,
+        facts: int = 2_000,
     ) -> Brief:
         """What a new conversation starts with: promises, open issues, facts, last conversations.
 
@@ -333,6 +344,7 @@ class UserMemory:
 
         Raises: ``InvalidValue`` under a legal hold or for another user's key.
         """
+        self._place.look_again()
         scopes = {scope.name: scope for scope in await self._place.scopes()}
         by_scope: dict[Scope, list[EntryKey]] = {}
         for key in keys:
@@ -343,18 +355,18 @@ class UserMemory:
 
     async def retain(self, keep: object) -> None:
         """Give this user a retention policy of their own; ``None`` takes the tenant's again."""
-        policy = await self._place.retention()
         kept = None if keep is None else parse_retention(keep).keep
-        await self._write_policy(kept, hold=policy.hold)
+        await self._set_policy(
+            lambda policy: replace(policy, keep=kept or {}, own=kept is not None)
+        )
 
     async def hold(self, on: bool = True) -> None:
         """Put the user under a legal hold, or lift it: nothing is swept or forgotten meanwhile."""
-        policy = await self._place.retention()
-        own = policy.keep if policy.own else None
-        await self._write_policy(own, hold=on)
+        await self._set_policy(lambda policy: replace(policy, hold=on))
 
     async def retention(self) -> Mapping[str, object]:
         """The policy in force: seconds kept by kind, whether it is the user's own, and the hold."""
+        self._place.look_again()
         policy = await self._place.retention()
         keep = {kind: one.total_seconds() for kind, one in policy.keep.items()}
         return {"keep_seconds": keep, "own": policy.own, "hold": policy.hold}
@@ -362,12 +374,14 @@ class UserMemory:
     async def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what has run out by the policy, from the record and all that is derived from it;
         how many items and facts. With ``dry_run`` only count."""
+        self._place.look_again()
         return await sweep(self._place, None, dry_run=dry_run)
 
     async def reindex(self, *, progress: Callable[[int, int], None] | None = None) -> int:
         """Build the search segments anew with today's analyzer and embedder, while the old ones
         serve; how many changes were indexed. ``progress`` is called with (done, total)."""
         shared = self._place.shared
+        self._place.look_again()
         done = 0
         for scope in await self._place.scopes():
             header = await shared.store.header(scope)
@@ -380,15 +394,17 @@ class UserMemory:
         """Wait until background indexing is done. Writes are durable without it."""
         await self._place.shared.background.wait()
 
-    async def _write_policy(self, keep: Mapping[str, timedelta] | None, *, hold: bool) -> None:
+    async def _set_policy(self, change: Callable[[Retention], Retention]) -> None:
         shared = self._place.shared
-        await shared.store.write(
+        self._place.look_again()
+        await change_policy(
+            shared.store,
             await self._place.home(),
-            Batch(documents=[policy_write(keep, hold=hold)]),
+            change,
             epoch=await self._place.epoch(),
             now_us=shared.now_us(),
         )
-        self._place.forget_policy()
+        self._place.look_again()
 
     async def _shown(self, facts: Sequence[Fact]) -> list[Fact]:
         oldest = await self._place.oldest_fact()

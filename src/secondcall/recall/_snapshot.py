@@ -67,6 +67,8 @@ class Filter:
     where: Metadata | None = None
     since: datetime | None = None
     until: datetime | None = None
+    oldest_us: Mapping[ItemKind, int] = field(default_factory=dict[ItemKind, int])
+    """By kind, the time before which items have run out."""
 
 
 class Snapshot:
@@ -132,6 +134,8 @@ class Snapshot:
             mask &= view.at_us >= _to_us(wanted.since)
         if wanted.until is not None:
             mask &= view.at_us < _to_us(wanted.until)
+        for kind, oldest_us in wanted.oldest_us.items():
+            mask &= (self._kinds != _KINDS.index(kind)) | (view.at_us >= oldest_us)
         if wanted.where:
             mask &= self._where(wanted.where)
         return mask

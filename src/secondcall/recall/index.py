@@ -11,7 +11,7 @@ One writer at a time and any number of readers, on any threads: a search works o
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -126,15 +126,17 @@ class UserIndex:
         where: Metadata | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        oldest_us: Mapping[ItemKind, int] | None = None,
         exclude_keys: Collection[EntryKey] = (),
     ) -> SearchResult:
         """The items that answer a question best, as asked at ``at``.
 
-        Filters (``since`` <= time < ``until``; ``where`` by equality, ``None`` meaning absent) say
-        what may be found; what surrounds a row still counts for it. ``exclude_keys`` are left out
-        altogether, as if they had never been said. Items with the same words from the same mouth
-        are found once. By "turn" or "session", the best item of each. Ties go by later time, then
-        item id. Of a question with more than 24 known words the rarest count.
+        Filters (``since`` <= time < ``until``; ``where`` by equality, ``None`` meaning absent;
+        ``oldest_us`` by kind) say what may be found; what surrounds a row still counts for it.
+        ``exclude_keys`` are left out altogether, as if they had never been said. Items with the
+        same words from the same mouth are found once. By "turn" or "session", the best item of
+        each. Ties go by later time, then item id. Of a question with more than 24 known words the
+        rarest count.
         """
         if limit < 1:
             return SearchResult(hits=(), reason_if_empty="the limit is below 1")
@@ -142,7 +144,13 @@ class UserIndex:
             return SearchResult(hits=(), reason_if_empty="nothing is recorded")
         snapshot = self._snapshot(exclude_keys)
         wanted = Filter(
-            roles=roles, sessions=sessions, kinds=kinds, where=where, since=since, until=until
+            roles=roles,
+            sessions=sessions,
+            kinds=kinds,
+            where=where,
+            since=since,
+            until=until,
+            oldest_us=oldest_us or {},
         )
         allowed = snapshot.allowed(wanted)
         if not allowed.any():

@@ -27,6 +27,7 @@ __all__ = [
     "encode_items",
     "report",
     "text_of",
+    "weight",
 ]
 
 MAX_ITEM_BYTES = 4 * 1024 * 1024
@@ -113,6 +114,21 @@ def text_of(item: Item) -> str:
         else json.dumps(item.arguments, ensure_ascii=False)
     )
     return f"{item.name} {arguments} {item.output or ''}".rstrip()
+
+
+def weight(value: object) -> int:
+    """About how many characters of text items or their parts hold, whatever their types."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Message):
+        return weight(value.text) + weight(value.metadata)
+    if isinstance(value, ToolCall):
+        return weight(value.arguments) + weight(value.output) + weight(value.metadata)
+    if isinstance(value, list | tuple):
+        return sum(weight(part) for part in cast("Sequence[object]", value))
+    if isinstance(value, dict):
+        return sum(weight(part) for part in cast("dict[object, object]", value).values())
+    return 8
 
 
 def _message_id(name: str, item: Message) -> str:

@@ -7,14 +7,14 @@ or forgotten; what has run out is hidden all the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from secondcall.abc import ANY_VERSION, Batch, DocumentWrite, EntryKey
+from secondcall.abc import Batch, DocumentWrite, EntryKey
 from secondcall.checks import parse_duration, to_us
-from secondcall.errors import InvalidValue
+from secondcall.errors import InvalidValue, VersionConflict
 from secondcall.types import ItemKind
 
 if TYPE_CHECKING:
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Retention",
+    "change_policy",
     "expired_keys",
     "parse_retention",
-    "policy_write",
     "read_policy",
     "remove_items",
 ]
 
 _KINDS = (*get_args(ItemKind), "fact")
+_KIND, _KEY = "retention", "policy"
 _PAGE = 1_000
+_MAX_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +82,48 @@ def parse_retention(value: object) -> Retention:
 
 
 async def read_policy(store: Store, scope: Scope, default: Retention) -> Retention:
-    """The user's own policy, or the tenant's."""
-    document = await store.document(scope, "retention", "policy")
+    """The user's own policy, or the tenant's, with the user's hold."""
+    policy, _ = await _stored_policy(store, scope)
+    return policy if policy.own else replace(default, hold=policy.hold)
+
+
+async def change_policy(
+    store: Store,
+    scope: Scope,
+    change: Callable[[Retention], Retention],
+    *,
+    epoch: Epoch,
+    now_us: int,
+) -> None:
+    """Change what is stored of a user's policy and hold, whoever else changes it meanwhile.
+
+    Raises: ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
+    """
+    for attempt in range(_MAX_TRIES):
+        policy, version = await _stored_policy(store, scope)
+        changed = change(policy)
+        keep = {kind: one.total_seconds() for kind, one in changed.keep.items()}
+        body = {"v": 1, "keep": keep if changed.own else None, "hold": changed.hold}
+        write = DocumentWrite(
+            kind=_KIND, key=_KEY, body=json.dumps(body).encode(), expected_version=version
+        )
+        try:
+            await store.write(scope, Batch(documents=[write]), epoch=epoch, now_us=now_us)
+        except VersionConflict:
+            if attempt == _MAX_TRIES - 1:
+                raise
+            continue
+        return
+
+
+async def _stored_policy(store: Store, scope: Scope) -> tuple[Retention, int | None]:
+    document = await store.document(scope, _KIND, _KEY)
     if document is None:
-        return default
-    content = json.loads(document.body)
-    keep = (
-        default.keep
-        if content["keep"] is None
-        else {kind: timedelta(seconds=seconds) for kind, seconds in content["keep"].items()}
-    )
-    return Retention(keep, hold=content["hold"], own=content["keep"] is not None)
-
-
-def policy_write(keep: Mapping[str, timedelta] | None, *, hold: bool) -> DocumentWrite:
-    """A user's own policy as a document; with ``keep`` ``None`` the tenant's goes on."""
-    seconds = None if keep is None else {kind: one.total_seconds() for kind, one in keep.items()}
-    return DocumentWrite(
-        kind="retention",
-        key="policy",
-        body=json.dumps({"v": 1, "keep": seconds, "hold": hold}).encode(),
-        expected_version=ANY_VERSION,
-    )
+        return Retention(), None
+    content = cast("dict[str, Any]", json.loads(document.body))
+    keep = cast("dict[str, float] | None", content["keep"])
+    durations = {kind: timedelta(seconds=seconds) for kind, seconds in (keep or {}).items()}
+    return Retention(durations, hold=content["hold"], own=keep is not None), document.version
 
 
 async def expired_keys(

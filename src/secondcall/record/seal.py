@@ -34,7 +34,7 @@ SEAL_CHANGES = 256
 _CHUNK = 8 * SEAL_CHANGES
 _LEASE_SECONDS = 60.0
 _SWEEP_AFTER_US = 3_600_000_000
-_MAX_TRIES = 5
+_MAX_TRIES = 20
 
 
 async def load_segment(store: Store, scope: Scope, listed: Listed) -> Segment | None:
@@ -97,6 +97,7 @@ class Sealer:
         listed = await self._build(scope, epoch, start + 1, through)
         segments = [*manifest.segments, listed]
         obsolete: list[Listed] = []
+        made = [listed]
         while run := mergeable(segments, base=SEAL_CHANGES):
             merged = await self._merge(scope, epoch, run)
             if merged is None:
@@ -104,10 +105,23 @@ class Sealer:
             place = segments.index(run[0])
             segments[place : place + len(run)] = [merged]
             obsolete.extend(run)
+            made.append(merged)
         if not await self._swap(scope, epoch, manifest, segments):
+            await self.store.delete_blobs(scope, [one.name for one in made])
             return 0
         await self.store.delete_blobs(scope, [one.name for one in obsolete])
+        await self._purge_removed(scope, epoch, since=header.change)
         return through - start
+
+    async def _purge_removed(self, scope: Scope, epoch: Epoch, *, since: int) -> None:
+        """Take out what was removed while segments were being built that may hold it."""
+        header = await self.store.header(scope)
+        if header is None or header.change == since:
+            return
+        tail = await read_tail(self.store, scope, after=since, through=header.change)
+        keys = frozenset(removal.key for removal in tail.removals)
+        if keys:
+            await self.purge(scope, epoch, keys)
 
     async def rebuild(
         self, scope: Scope, epoch: Epoch, *, progress: Callable[[int, int], None] | None = None
@@ -116,7 +130,8 @@ class Sealer:
 
         The old ones serve until the new ones are listed, all at once. Returns the changes indexed.
         """
-        for _ in range(_MAX_TRIES):
+        manifest: Manifest | None = None
+        for attempt in range(_MAX_TRIES):
             header = await self.store.header(scope)
             if header is None:
                 return 0
@@ -129,9 +144,11 @@ class Sealer:
                     progress(through, header.change)
             if await self._swap(scope, epoch, manifest, segments):
                 await self.store.delete_blobs(scope, [one.name for one in manifest.segments])
+                await self._purge_removed(scope, epoch, since=header.change)
                 return header.change
             await self.store.delete_blobs(scope, [one.name for one in segments])
-        raise VersionConflict("the list of search segments", expected=None, found=None)
+            await self._step_back(attempt)
+        raise _overtaken(manifest)
 
     async def repair(self, scope: Scope, epoch: Epoch, broken: Collection[str]) -> None:
         """Write the named segments anew from the record."""
@@ -142,12 +159,15 @@ class Sealer:
             else one
             for one in manifest.segments
         ]
-        if segments != list(manifest.segments):
-            await self._swap(scope, epoch, manifest, segments)
+        if segments != list(manifest.segments) and not await self._swap(
+            scope, epoch, manifest, segments
+        ):
+            await self._discard(scope, manifest, segments)
 
     async def purge(self, scope: Scope, epoch: Epoch, keys: Collection[EntryKey]) -> None:
         """Write anew every segment that holds one of ``keys``, without them."""
-        for _ in range(_MAX_TRIES):
+        manifest: Manifest | None = None
+        for attempt in range(_MAX_TRIES):
             manifest = await read_manifest(self.store, scope)
             segments: list[Listed] = []
             gone: list[str] = []
@@ -165,7 +185,19 @@ class Sealer:
             if not gone or await self._swap(scope, epoch, manifest, segments):
                 await self.store.delete_blobs(scope, gone)
                 return
-        raise VersionConflict("the list of search segments", expected=None, found=None)
+            await self._discard(scope, manifest, segments)
+            await self._step_back(attempt)
+        raise _overtaken(manifest)
+
+    async def _discard(self, scope: Scope, manifest: Manifest, segments: Sequence[Listed]) -> None:
+        """Delete the blobs of segments that did not come to be listed."""
+        kept = {one.name for one in manifest.segments}
+        made = [one.name for one in segments if one.name not in kept]
+        await self.store.delete_blobs(scope, made)
+
+    async def _step_back(self, attempt: int) -> None:
+        """Wait a little longer after each lost race, so that somebody gets through."""
+        await anyio.sleep(secrets.randbelow(20_000 * (attempt + 1)) / 1e6)
 
     async def _build(self, scope: Scope, epoch: Epoch, first: int, last: int) -> Listed:
         tail = await read_tail(self.store, scope, after=first - 1, through=last)
@@ -231,6 +263,11 @@ class Sealer:
         stale = [name for name, at_us in blobs.items() if name not in listed and at_us < horizon]
         if stale:
             await self.store.delete_blobs(scope, stale)
+
+
+def _overtaken(manifest: Manifest | None) -> VersionConflict:
+    version = None if manifest is None else manifest.version
+    return VersionConflict("the list of search segments", expected=version, found=None)
 
 
 def _holds(segment: Segment, keys: Collection[EntryKey]) -> bool:

@@ -142,6 +142,7 @@ def _format_of_object(value: Fields) -> TranscriptFormat | None:
         return "livekit"
     if "messages" in value:
         return "openai"
-    if value.raw("type") in _OWN_TYPES or ("role" in value and "text" in value):
+    kind = value.raw("type")
+    if (isinstance(kind, str) and kind in _OWN_TYPES) or ("role" in value and "text" in value):
         return "jsonl"
     return "openai" if "role" in value else None

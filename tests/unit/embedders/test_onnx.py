@@ -6,12 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secondcall.errors import InvalidValue
-
-pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
-pytest.importorskip("tokenizers", reason="the extra 'onnx' is not installed")
-
 from secondcall.embedders.onnx import OnnxEmbedder
+from secondcall.errors import InvalidValue
 
 WORDS = ["[PAD]", "[UNK]", "dog", "cat", "tax"]
 VECTORS = np.array([[9, 9], [0, 0.1], [1, 0], [0.8, 0.6], [0, 1]], np.float32)

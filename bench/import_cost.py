@@ -48,6 +48,12 @@ def main() -> None:
     full = [_seconds("import secondcall") for _ in range(_ROUNDS)]
     cost = percentile(full, 0.5) - percentile(empty, 0.5)
     print(f"import secondcall: {1e3 * cost:.0f} ms at the median (promised < 200 ms)")
+    for name, code in (
+        ("from secondcall import Memory", "from secondcall import Memory"),
+        ("of which numpy", "import numpy"),
+    ):
+        more = percentile([_seconds(code) for _ in range(_ROUNDS)], 0.5) - percentile(empty, 0.5)
+        print(f"{name}: {1e3 * more:.0f} ms")
     check = f"import secondcall, sys; print([n for n in {_FRAMEWORKS!r} if n in sys.modules])"
     found = subprocess.run(
         [sys.executable, "-c", check], check=True, capture_output=True, text=True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from secondcall.errors import (
     EmbedderError,
     InvalidValue,
@@ -20,8 +23,6 @@ from secondcall.errors import (
     UserErased,
     VersionConflict,
 )
-from secondcall.memory import Memory, SessionMemory, UserMemory
-from secondcall.sync import SyncMemory, SyncSession, SyncUser
 from secondcall.types import (
     Brief,
     Caller,
@@ -46,7 +47,21 @@ from secondcall.types import (
     Trust,
 )
 
+if TYPE_CHECKING:
+    from secondcall.memory import Memory, SessionMemory, UserMemory
+    from secondcall.sync import SyncMemory, SyncSession, SyncUser
+
 __version__ = "0.1.0"
+
+_AT_FIRST_USE = {
+    "Memory": "secondcall.memory",
+    "SessionMemory": "secondcall.memory",
+    "SyncMemory": "secondcall.sync",
+    "SyncSession": "secondcall.sync",
+    "SyncUser": "secondcall.sync",
+    "UserMemory": "secondcall.memory",
+}
+"""They bring numpy, which takes most of the time that importing takes."""
 
 __all__ = [
     "Brief",
@@ -94,3 +109,15 @@ __all__ = [
     "VersionConflict",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _AT_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_AT_FIRST_USE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_AT_FIRST_USE})

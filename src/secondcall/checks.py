@@ -30,6 +30,7 @@ __all__ = [
 MAX_ID_CHARACTERS = 1_024
 MAX_METADATA_BYTES = 16_384
 _MAX_DEPTH = 32
+_MAX_BITS = 1_024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -191,5 +192,8 @@ def _check_json_scalar(path: str, value: object) -> None:
     elif isinstance(value, str):
         if _lone_surrogate(value) is not None:
             raise InvalidValue(f"{path} holds a lone surrogate; send UTF-8 text")
-    elif value is not None and not isinstance(value, bool | int):
+    elif isinstance(value, int):
+        if value.bit_length() > _MAX_BITS:
+            raise InvalidValue(f"{path} is an integer of over {_MAX_BITS} bits; send it as text")
+    elif value is not None:
         raise InvalidValue(f"{path} is a {type(value).__name__}, which JSON does not have")

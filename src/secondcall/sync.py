@@ -149,6 +149,7 @@ class SyncMemory(_Handle[Memory]):
     merge = _blocking(Memory.merge)
     problems = _blocking(Memory.problems)
     sweep = _blocking(Memory.sweep)
+    unlink = _blocking(Memory.unlink)
     unmerge = _blocking(Memory.unmerge)
     users = _blocking(Memory.users)
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from secondcall.abc import EntryKey
 from secondcall.checks import to_us
-from secondcall.facts.chain import chain_key, holds_at, order, stands
+from secondcall.facts.chain import chain_key, holds_at, is_standing, order
 from secondcall.recall.index import UserIndex
 from secondcall.recall.segment import IndexRow
 from secondcall.types import Fact, ItemKey, Metadata, RecalledFact
@@ -27,6 +27,7 @@ class Known:
     index: UserIndex
     chains: Sequence[Sequence[Fact]]
     """The facts of each subject and predicate in order, of all partitions together."""
+    chain_of: Mapping[str, Sequence[Fact]]
     by_id: Mapping[str, Fact]
     sensitive_items: frozenset[ItemKey]
     by_source: Mapping[ItemKey, Sequence[Fact]]
@@ -67,15 +68,15 @@ class Known:
     def _true_at(self, moment: datetime) -> list[Fact]:
         found: list[Fact] = []
         for chain in self.chains:
-            last = next((fact for fact in reversed(chain) if fact.valid_from <= moment), None)
+            last = _last(chain, moment)
             if last is not None and holds_at(last, moment):
                 found.append(last)
         return found
 
     def stale_notes(
-        self, keys: Iterable[ItemKey], *, sensitive: bool, oldest: datetime | None
+        self, keys: Iterable[ItemKey], *, at: datetime, sensitive: bool, oldest: datetime | None
     ) -> dict[ItemKey, str]:
-        """For each item whose every fact has ended: since when, and what is true instead.
+        """For each item whose every fact had ended by ``at``: since when, and what is true instead.
 
         What the caller may not see, or what has run out, is not named.
         """
@@ -84,23 +85,31 @@ class Known:
             resting = [
                 fact
                 for fact in self.by_source.get(key, ())
-                if _shown(fact, sensitive=sensitive, oldest=oldest)
+                if fact.valid_from <= at and _shown(fact, sensitive=sensitive, oldest=oldest)
             ]
-            if resting and not any(stands(fact) for fact in resting):
+            if resting and not any(holds_at(fact, at) and is_standing(fact) for fact in resting):
                 last = max(resting, key=order)
-                notes[key] = self._note(last, sensitive=sensitive, oldest=oldest)
+                notes[key] = self._note(last, at=at, sensitive=sensitive, oldest=oldest)
         return notes
 
-    def _note(self, fact: Fact, *, sensitive: bool, oldest: datetime | None) -> str:
+    def _note(self, fact: Fact, *, at: datetime, sensitive: bool, oldest: datetime | None) -> str:
+        if not is_standing(fact):
+            return f"{fact.status} {fact.valid_from.date().isoformat()}"
         since = (fact.invalid_at or fact.valid_from).date().isoformat()
-        successor = self.by_id.get(fact.superseded_by or "")
+        instead = _last(self.chain_of[fact.id], at)
         if (
-            successor is None
-            or successor.value == fact.value
-            or not _shown(successor, sensitive=sensitive, oldest=oldest)
+            instead is None
+            or not holds_at(instead, at)
+            or instead.value == fact.value
+            or not _shown(instead, sensitive=sensitive, oldest=oldest)
         ):
-            return f"{fact.status if fact.status != 'current' else 'ended'} {since}"
-        return f"since {since}: {fact.predicate} is {successor.value}"
+            return f"ended {since}"
+        return f"since {since}: {fact.predicate} is {instead.value}"
+
+
+def _last(chain: Sequence[Fact], moment: datetime) -> Fact | None:
+    """The fact of a chain that began last by ``moment``."""
+    return next((fact for fact in reversed(chain) if fact.valid_from <= moment), None)
 
 
 def _shown(fact: Fact, *, sensitive: bool, oldest: datetime | None) -> bool:
@@ -121,6 +130,7 @@ def know(facts: Iterable[Fact], sensitive_items: frozenset[ItemKey]) -> Known:
         facts=held,
         index=index,
         chains=list(chains.values()),
+        chain_of={fact.id: chain for chain in chains.values() for fact in chain},
         by_id=by_id,
         sensitive_items=sensitive_items,
         by_source=_by_source(held),

@@ -25,6 +25,7 @@ __all__ = [
     "encode_fact",
     "holds_at",
     "insert",
+    "is_standing",
     "normalise",
     "order",
     "stands",
@@ -53,9 +54,14 @@ def holds_at(fact: Fact, moment: datetime) -> bool:
     return fact.valid_from <= moment and (fact.invalid_at is None or moment < fact.invalid_at)
 
 
+def is_standing(fact: Fact) -> bool:
+    """Whether the fact's status is one that is still to be reckoned with while it is true."""
+    return fact.status in _STANDING
+
+
 def stands(fact: Fact) -> bool:
     """Whether the fact is still to be reckoned with: not ended, settled or resolved."""
-    return fact.invalid_at is None and fact.status in _STANDING
+    return fact.invalid_at is None and is_standing(fact)
 
 
 def order(fact: Fact) -> tuple[datetime, datetime, str]:

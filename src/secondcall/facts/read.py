@@ -19,7 +19,15 @@ from secondcall.types import Fact, FactKind, ItemKey
 if TYPE_CHECKING:
     from secondcall.abc import Document, Scope, Store
 
-__all__ = ["all_facts", "facts_at", "history", "select_at", "sensitive_items", "standing"]
+__all__ = [
+    "all_facts",
+    "facts_at",
+    "history",
+    "holds_now",
+    "select_at",
+    "sensitive_items",
+    "standing",
+]
 
 _PAGE = 1_000
 _INLINE = 50
@@ -81,6 +89,12 @@ async def history(
             found.append(decode_fact(head.body))
             found.extend(await _pages(store, scope, "fact_ended", prefix=f"{key}/"))
     return sorted(found, key=order)
+
+
+async def holds_now(store: Store, scope: Scope, predicate: str, *, subject: str) -> bool:
+    """Whether the chain's head has not ended."""
+    head = await store.document(scope, "fact", chain_key(subject, predicate))
+    return head is not None and decode_fact(head.body).invalid_at is None
 
 
 async def all_facts(store: Store, scopes: Sequence[Scope]) -> list[Fact]:

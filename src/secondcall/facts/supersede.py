@@ -27,7 +27,16 @@ from secondcall.types import Fact, FactKind, FactStatus, ItemKey, JsonValue, Met
 if TYPE_CHECKING:
     from secondcall.abc import Epoch, Store
 
-__all__ = ["Step", "change_chain", "check_fact", "new_fact", "retract", "settle", "supersede"]
+__all__ = [
+    "Step",
+    "change_chain",
+    "check_fact",
+    "mark_sensitive",
+    "new_fact",
+    "retract",
+    "settle",
+    "supersede",
+]
 
 MAX_PREDICATE_BYTES = 1_024
 MAX_VALUE_BYTES = 16_384
@@ -113,6 +122,15 @@ async def supersede(store: Store, scope: Scope, fact: Fact, *, epoch: Epoch, now
         return changed[0], new_head, changed
 
     return await change_chain(store, scope, fact.subject, fact.predicate, step, epoch, now_us)
+
+
+async def mark_sensitive(
+    store: Store, scope: Scope, fact: Fact, *, epoch: Epoch, now_us: int
+) -> None:
+    """List a sensitive fact's sources in another partition that holds some of them, so that they
+    stay withheld there whatever becomes of a merge."""
+    write = _sensitive(chain_key(fact.subject, fact.predicate), fact)
+    await store.write(scope, Batch(documents=[write]), epoch=epoch, now_us=now_us)
 
 
 async def settle(
@@ -255,17 +273,17 @@ def _writes(
         writes.append(_standing(head, key, None))
     if stands(new_head):
         writes.append(_standing(new_head, key, encode_fact(new_head)))
-    writes.extend(
-        DocumentWrite(
-            kind="fact_sensitive",
-            key=f"{key}/{fact.id}",
-            body=json.dumps([list(source) for source in fact.sources]).encode(),
-            expected_version=ANY_VERSION,
-        )
-        for fact in (new_head, *by_id.values())
-        if fact.sensitive
-    )
+    writes.extend(_sensitive(key, fact) for fact in (new_head, *by_id.values()) if fact.sensitive)
     return writes
+
+
+def _sensitive(key: str, fact: Fact) -> DocumentWrite:
+    return DocumentWrite(
+        kind="fact_sensitive",
+        key=f"{key}/{fact.id}",
+        body=json.dumps([list(source) for source in fact.sources]).encode(),
+        expected_version=ANY_VERSION,
+    )
 
 
 def _standing(fact: Fact, key: str, body: bytes | None) -> DocumentWrite:
@@ -282,8 +300,7 @@ def _says_the_same(head: Fact, fact: Fact) -> bool:
         head.invalid_at is None
         and head.kind == fact.kind
         and head.status == fact.status
-        and head.value == fact.value
-        and type(head.value) is type(fact.value)
+        and json.dumps(head.value, sort_keys=True) == json.dumps(fact.value, sort_keys=True)
         and head.valid_from <= fact.valid_from
         and (fact.due_at is None or fact.due_at == head.due_at)
     )

@@ -10,7 +10,7 @@ from secondcall.identity.identifiers import (
     Rejected,
     identifiers_from,
 )
-from secondcall.identity.linking import LinkedIdentity, identities_of, link, unlink
+from secondcall.identity.linking import LinkedIdentity, identities_of, link, link_all, unlink
 from secondcall.identity.merge import merge, unmerge
 from secondcall.identity.phone import mask_phone, normalize_phone, warm_phone
 from secondcall.identity.resolve import resolve
@@ -32,6 +32,7 @@ __all__ = [
     "identifiers_from",
     "identities_of",
     "link",
+    "link_all",
     "mask_phone",
     "merge",
     "normalize_phone",

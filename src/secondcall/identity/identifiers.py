@@ -32,9 +32,32 @@ KINDS: tuple[IdentityKind, ...] = get_args(IdentityKind)
 """Best first, among equals in trust."""
 
 _SHARED_MAILBOXES = frozenset(
-    {"anonymous", "donotreply", "do-not-reply", "no-reply", "no.reply", "noreply", "unknown"}
+    {
+        "anonymous",
+        "do-not-reply",
+        "do.not.reply",
+        "do_not_reply",
+        "donotreply",
+        "guest",
+        "no-reply",
+        "no.reply",
+        "no_reply",
+        "none",
+        "noreply",
+        "null",
+        "test",
+        "undefined",
+        "unknown",
+    }
 )
-_PLACEHOLDERS = frozenset({"0", "-1", "false", "true", "guest", "object object"})
+_PLACEHOLDERS = frozenset(
+    {"0", "-1", "default", "false", "guest", "object object", "test", "true", "user"}
+)
+_SHARED_DEVICES = frozenset({"020000000000", "9774d56d682e549c"})
+"""Without separators: the hardware address that Android and iOS give instead of the real one, and
+the Android id that emulators and whole model series have in common."""
+_FILLER_CHARACTERS = 6
+"""From this length on one repeated character is a filler; below it may be room 11."""
 _DOMAIN_LABEL = re.compile(r"\w(?:[\w-]{0,61}\w)?")
 
 
@@ -122,7 +145,7 @@ def identifiers_from(
         "phone": (phone, lambda text: ("phone", _phone_field(text, default_region))),
         "sip": (sip, lambda text: normalize_sip(text, default_region=default_region)),
         "email": (email, lambda text: ("email", _email(text))),
-        "device": (device, lambda text: ("device", _opaque(text))),
+        "device": (device, lambda text: ("device", _device(text))),
     }
     usable: list[Identifier] = []
     rejected: list[Rejected] = []
@@ -182,9 +205,18 @@ def _opaque(text: str) -> str:
     if withheld_word(value):
         raise InvalidValue("it is empty or withheld")
     # Hosts that turn a missing value into text would share one memory among all their users.
-    words = re.sub(r"[\W_]+", " ", value.casefold()).strip()
+    words = re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", value).casefold()).strip()
     if value in _PLACEHOLDERS or words in _PLACEHOLDERS:
         raise InvalidValue("it is a placeholder, not somebody's id")
+    return value
+
+
+def _device(text: str) -> str:
+    value = _opaque(text)
+    plain = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", value).casefold())
+    filler = len(plain) >= _FILLER_CHARACTERS and len(set(plain)) == 1
+    if filler or not plain.strip("0") or plain in _SHARED_DEVICES:
+        raise InvalidValue("it is a placeholder that many devices share, not one device's id")
     return value
 
 
@@ -199,7 +231,7 @@ def _email(text: str) -> str:
         raise InvalidValue("the address is malformed: expected name@domain")
     if len(labels) < 2 or len(domain) > 253 or not all(map(_DOMAIN_LABEL.fullmatch, labels)):
         raise InvalidValue("the address is malformed: its domain is not a name")
-    if local.casefold() in _SHARED_MAILBOXES:
+    if unicodedata.normalize("NFKC", local).casefold() in _SHARED_MAILBOXES:
         raise InvalidValue("the address is nobody's own")
     return f"{local}@{domain}"
 

@@ -1,19 +1,21 @@
 """Giving identities to a user and taking them back.
 
 Order of a link: the user's intent to own it, the claim by save-if-absent, the confirmation. A crash
-between two steps leaves an intent, which is harmless and which the next resolve completes.
+between two steps leaves an intent, which is harmless and which the next resolve completes. Several
+identities are intended in one write; those that were won are taken back if one is lost.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from secondcall.abc import Store
 from secondcall.checks import check_id, from_us
-from secondcall.errors import InvalidValue, TooLarge, UserErased
+from secondcall.errors import InvalidValue, StoreBusy, TooLarge, UserErased
 from secondcall.identity.audit import Event, checked_note
 from secondcall.identity.claims import (
     Claim,
@@ -24,7 +26,7 @@ from secondcall.identity.claims import (
     take_claim,
 )
 from secondcall.identity.family import family_of, root_of
-from secondcall.identity.identifiers import Identifier, IdentityKind
+from secondcall.identity.identifiers import Identifier, IdentityKind, in_order_of_trust
 from secondcall.identity.person import (
     ATTEMPTS,
     Change,
@@ -47,6 +49,7 @@ __all__ = [
     "identities_of",
     "intent",
     "link",
+    "link_all",
     "settle",
     "take_all",
     "unlink",
@@ -54,6 +57,7 @@ __all__ = [
 ]
 
 MAX_LINKS = 256
+_UNDONE = ("secondcall", "not all identities of one call could be linked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,45 +99,62 @@ async def link(
     Raises: ``InvalidValue`` when it points to another user; ``TooLarge`` over 256 identities;
     ``UserErased`` while the user is being erased; ``StoreBusy``.
     """
+    (linked,) = await link_all(
+        store,
+        tenant_id,
+        user_id,
+        [identifier],
+        now_us=now_us,
+        actor=actor,
+        reason=reason,
+        random=random,
+    )
+    return linked
+
+
+async def link_all(
+    store: Store,
+    tenant_id: str,
+    user_id: str,
+    identifiers: Collection[Identifier],
+    *,
+    now_us: int,
+    actor: str = "host",
+    reason: str = "",
+    random: Random = secrets.token_bytes,
+) -> list[LinkedIdentity]:
+    """Make all of these identities point to a user as ``link`` does, or none; in order of trust.
+
+    All are checked before anything is written, so a refusal writes nothing and makes no user. If
+    one is taken meanwhile, those that this call linked are unlinked, with entries in the trail;
+    the user's partition, if the call made it, stays. A call that dies half-way is completed by the
+    next resolve, or by repeating it.
+
+    Raises: ``InvalidValue`` when one points to another user; ``TooLarge`` over 256 identities;
+    ``UserErased`` while the user is being erased; ``StoreBusy``.
+    """
     note = checked_note(actor, reason)
     work = Work(store=store, tenant_id=tenant_id, now_us=now_us, random=random)
     user_id = check_id("user_id", user_id)
-    name = identifier.name
-    for attempt in range(ATTEMPTS):
-        person = await read_person(work, user_id)
-        root = await root_of(work, person)
-        if root.closed:
-            raise UserErased(user_id)
-        claim = await read_claim(work, name)
-        if claim is not None and claim.released:
-            await await_release(work, name)
-            continue
-        holder = await holder_of(work, name, claim)
-        if holder is not None:
-            owner = await root_of(work, holder)
-            if owner.user_id != root.user_id:
-                raise InvalidValue(
-                    f"{identifier.masked} points to another user; unlink it there, or merge the two"
-                )
-            await settle(work, holder)
-            if identifier.trust == "verified":
-                await verify(work, holder.user_id, [name], note)
-            return await _linked(work, holder.user_id, name)
-        if len(root.links) >= MAX_LINKS and name not in root.links:
-            raise TooLarge(
-                f"user {user_id!r} has {len(root.links)} identities, at most {MAX_LINKS}"
-            )
-        won = await acquire(
-            work,
-            root.user_id,
-            [Wanted(identifier=identifier, stale=claim)],
-            note,
-            create=not root.exists,
-        )
-        if name in won:
-            return await _linked(work, root.user_id, name)
-        await pause(attempt, random)
-    raise busy()
+    ordered = in_order_of_trust(identifiers)
+    added: dict[str, set[str]] = {}
+    try:
+        for attempt in range(ATTEMPTS):
+            found = await _standing(work, user_id, ordered)
+            root = found.root
+            if not found.free:
+                return [await _settled(work, found.holders[i.name], i, note) for i in ordered]
+            person, intended = await _intend(work, root.user_id, found.free, create=not root.exists)
+            mine = added.setdefault(root.user_id, set())
+            mine |= intended
+            won = await _take_intended(work, person, found.free, note)
+            mine -= intended - won
+            if len(won) < len(found.free):
+                await pause(attempt, random)
+        raise busy()
+    except (InvalidValue, StoreBusy):
+        await _undo(work, added)
+        raise
 
 
 async def unlink(
@@ -151,29 +172,13 @@ async def unlink(
 
     What was remembered stays with the user. Whoever comes with the identity next is a new user.
     """
-    actor, reason = checked_note(actor, reason)
+    note = checked_note(actor, reason)
     work = Work(store=store, tenant_id=tenant_id, now_us=now_us, random=random)
     name = identity.name
     for person in await family_of(work, user_id):
         if name not in person.links:
             continue
-        event = Event(
-            action="unlinked",
-            actor=actor,
-            reason=reason,
-            identity=person.links[name].masked,
-            trust=person.links[name].trust,
-        )
-
-        def leaving(found: Person, event: Event = event) -> Change | None:
-            held = found.links.get(name)
-            if held is None or held.state == "leaving":
-                return None
-            left = found.with_link(name, replace(held, state="leaving"))
-            return Change(person=left, events=(event,))
-
-        changed = await change_person(work, person.user_id, leaving)
-        await settle(work, changed)
+        await _leave(work, person.user_id, name, note)
         return True
     return False
 
@@ -213,26 +218,8 @@ async def acquire(
 
     Raises: ``UserErased``, ``StoreBusy``.
     """
-
-    def intend(person: Person) -> Change | None:
-        if person.closed:
-            raise UserErased(user_id)
-        intended = person
-        for want in wanted:
-            name = want.identifier.name
-            if name not in intended.links and len(intended.links) < MAX_LINKS:
-                intended = intended.with_link(name, intent(want.identifier, work.now_us))
-        return Change(person=intended) if intended != person else None
-
-    person = await change_person(work, user_id, intend, create=create)
-    if any(
-        person.links[want.identifier.name].state == "leaving"
-        for want in wanted
-        if want.identifier.name in person.links
-    ):
-        await settle(work, person)
-    ready = [want for want in wanted if person.holds(want.identifier.name, person.epoch)]
-    return await take_all(work, person, ready, note)
+    person, _ = await _intend(work, user_id, wanted, create=create)
+    return await _take_intended(work, person, wanted, note)
 
 
 async def take_all(
@@ -304,6 +291,125 @@ async def verify(work: Work, user_id: str, names: Sequence[str], note: tuple[str
         return Change(person=person, events=tuple(events)) if events else None
 
     await change_person(work, user_id, verified)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Standing:
+    """The canonical user, who of its family holds which name, and what nobody holds."""
+
+    root: Person
+    holders: Mapping[str, Person]
+    free: Sequence[Wanted]
+
+
+async def _standing(work: Work, user_id: str, identifiers: Sequence[Identifier]) -> _Standing:
+    """What has to be done to link them, if it may be done."""
+    root = await root_of(work, await read_person(work, user_id))
+    if root.closed:
+        raise UserErased(user_id)
+    holders: dict[str, Person] = {}
+    free: list[Wanted] = []
+    taken: list[str] = []
+    for identifier in identifiers:
+        name = identifier.name
+        claim = await read_claim(work, name)
+        if claim is not None and claim.released:
+            await await_release(work, name)
+            claim = await read_claim(work, name)
+        holder = await holder_of(work, name, claim)
+        if holder is None:
+            free.append(Wanted(identifier=identifier, stale=claim))
+        elif (await root_of(work, holder)).user_id != root.user_id:
+            taken.append(identifier.masked)
+        else:
+            holders[name] = holder
+    if taken:
+        point = "points" if len(taken) == 1 else "point"
+        raise InvalidValue(
+            f"{' and '.join(taken)} {point} to another user; unlink it there, or merge the two"
+        )
+    more = sum(want.identifier.name not in root.links for want in free)
+    if more and len(root.links) + more > MAX_LINKS:
+        raise TooLarge(
+            f"user {user_id!r} has {len(root.links)} identities and would get {more} more, "
+            f"at most {MAX_LINKS}"
+        )
+    return _Standing(root=root, holders=holders, free=free)
+
+
+async def _settled(
+    work: Work, holder: Person, identifier: Identifier, note: tuple[str, str]
+) -> LinkedIdentity:
+    """A link that is held already, confirmed and as verified as the identifier."""
+    await settle(work, holder)
+    if identifier.trust == "verified":
+        await verify(work, holder.user_id, [identifier.name], note)
+    return await _linked(work, holder.user_id, identifier.name)
+
+
+async def _intend(
+    work: Work, user_id: str, wanted: Sequence[Wanted], *, create: bool
+) -> tuple[Person, frozenset[str]]:
+    """Write down what the user is about to own, as far as there is room, in one step.
+
+    The document as it now stands, and the names that were not in there before.
+    """
+    added: frozenset[str] = frozenset()
+
+    def intend(person: Person) -> Change | None:
+        nonlocal added
+        if person.closed:
+            raise UserErased(user_id)
+        intended = person
+        for want in wanted:
+            name = want.identifier.name
+            if name not in intended.links and len(intended.links) < MAX_LINKS:
+                intended = intended.with_link(name, intent(want.identifier, work.now_us))
+        added = frozenset(intended.links.keys() - person.links.keys())
+        return Change(person=intended) if intended != person else None
+
+    return await change_person(work, user_id, intend, create=create), added
+
+
+async def _take_intended(
+    work: Work, person: Person, wanted: Sequence[Wanted], note: tuple[str, str]
+) -> set[str]:
+    if any(
+        person.links[want.identifier.name].state == "leaving"
+        for want in wanted
+        if want.identifier.name in person.links
+    ):
+        await settle(work, person)
+    ready = [want for want in wanted if person.holds(want.identifier.name, person.epoch)]
+    return await take_all(work, person, ready, note)
+
+
+async def _undo(work: Work, added: Mapping[str, Collection[str]]) -> None:
+    for user_id, names in added.items():
+        with suppress(UserErased):
+            for name in sorted(names):
+                await _leave(work, user_id, name, _UNDONE)
+
+
+async def _leave(work: Work, user_id: str, name: str, note: tuple[str, str]) -> None:
+    """Take a link out of a user's own document, then its claim away."""
+    actor, reason = note
+
+    def leaving(found: Person) -> Change | None:
+        held = found.links.get(name)
+        if held is None or held.state == "leaving":
+            return None
+        event = Event(
+            action="unlinked",
+            actor=actor,
+            reason=reason,
+            identity=held.masked,
+            trust=held.trust,
+        )
+        left = found.with_link(name, replace(held, state="leaving"))
+        return Change(person=left, events=(event,))
+
+    await settle(work, await change_person(work, user_id, leaving))
 
 
 async def _complete(work: Work, person: Person, name: str) -> bool:

@@ -201,9 +201,11 @@ def _parsed(phonenumbers: ModuleType, dialled: str, region: str | None) -> str:
     return value
 
 
-def _checked_region(region: str | None) -> str | None:
+def _checked_region(region: object) -> str | None:
     if region is None:
         return None
+    if not isinstance(region, str):
+        raise InvalidValue(f"default_region must be text, not {type(region).__name__}")
     phonenumbers = _library()
     if phonenumbers is None:
         raise MissingExtra(

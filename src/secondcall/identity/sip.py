@@ -2,13 +2,14 @@
 
 An address whose user part is a global phone number identifies that number, whatever gateway it came
 through; any other identifies ``user@host``, the user as written and the host case-folded (RFC 3261
-section 19.1.4). Extensions, anonymous hosts (RFC 3323) and local numbers without a country
-identify nobody.
+section 19.1.4). Extensions, anonymous hosts (RFC 3323), the default users of gateways and local
+numbers without a country identify nobody.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from ipaddress import ip_address
 from typing import Literal, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
@@ -30,6 +31,8 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"\+?[0-9().\- ]+")
 _UNESCAPED = "-_.!~*'()&=+$,;?/"
 """RFC 3261's ``unreserved`` and ``user-unreserved`` marks."""
+_DEFAULT_USERS = frozenset({"asterisk", "default", "freeswitch", "guest", "s", "test", "user"})
+"""What a gateway puts into ``From`` when nobody set it: the same for all of its callers."""
 
 
 class Address(NamedTuple):
@@ -76,6 +79,8 @@ def _uri(rest: str, region: str | None) -> Address:
     base, *parameters = user.split(";")
     if withheld_word(base) or host.rpartition(".")[2] == "invalid":
         raise InvalidValue("the address is withheld")
+    if unicodedata.normalize("NFKC", base).casefold().strip() in _DEFAULT_USERS:
+        raise InvalidValue("the address is a gateway's default, not somebody's own")
     if _NUMBER.fullmatch(base):
         number = _user_number(base, parameters, region)
         if number is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from secondcall.abc import Store
-from secondcall.errors import InvalidValue
+from secondcall.checks import check_limit
 from secondcall.identity.audit import KIND, AuditEntry, read_event
 from secondcall.identity.family import family_of
 from secondcall.identity.person import Where, user_scope
@@ -20,10 +20,10 @@ async def audit(
 ) -> Sequence[AuditEntry]:
     """What happened to the identities of a user and of everybody merged with it, oldest first.
 
-    At most the oldest ``limit`` entries of each user.
+    At most the oldest ``limit`` entries of each user. Raises: ``InvalidValue`` for a ``limit`` that
+    is not a whole number from 1 to 1,000,000.
     """
-    if limit < 1:
-        raise InvalidValue(f"limit must be at least 1, found {limit}")
+    limit = check_limit("limit", limit)
     entries: list[AuditEntry] = []
     for person in await family_of(Where(store=store, tenant_id=tenant_id), user_id):
         entries += await _trail(store, tenant_id, person.user_id, limit)

@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from secondcall.memory.shared import Place
     from secondcall.recall.index import Hit, SearchResult
 
-__all__ = ["Question", "ask"]
+__all__ = ["Question", "ask", "clamp_query"]
 
 _log = logging.getLogger("secondcall")
 _INLINE_ROWS = 4_000
 """A search over so few rows takes about a millisecond: less than it is worth to leave the loop."""
 _INLINE_FACTS = 200
+_INLINE_CHARACTERS = 2_000
+_EMBED_CHARACTERS = 8_000
+_QUERY_CHARACTERS = 20_000
 _RESERVE_SECONDS = 0.02
 _LATE = "the deadline came before the record could be read"
 
@@ -62,6 +65,19 @@ class Question:
     until: datetime | None
     max_tokens: int | None
     deadline_seconds: float | None
+
+
+def clamp_query(query: str) -> str:
+    """The query; of one over 20,000 characters the beginning and the end, half each.
+
+    Raises: ``InvalidValue`` for what is no text.
+    """
+    if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue(f"query must be text, not {type(query).__name__}")
+    if len(query) <= _QUERY_CHARACTERS:
+        return query
+    half = _QUERY_CHARACTERS // 2
+    return f"{query[:half]} {query[-half:]}"
 
 
 async def ask(place: Place, question: Question, started: float) -> Recalled:
@@ -109,9 +125,11 @@ async def _answer(
         kinds=question.kinds,
         where=question.where,
     )
-    few = len(known.facts) <= _INLINE_FACTS
+    few = len(known.facts) <= _INLINE_FACTS and len(question.query) <= _INLINE_CHARACTERS
     facts, withheld = search() if few else await anyio.to_thread.run_sync(search)
-    notes = known.stale_notes((item.key for item in items), sensitive=sensitive, oldest=oldest)
+    notes = known.stale_notes(
+        [item.key for item in items], at=question.at, sensitive=sensitive, oldest=oldest
+    )
     return finish(
         mark_stale(items, notes),
         facts,
@@ -157,11 +175,11 @@ async def _query_vector(
         return None
     embedder = place.shared.embedder
     if embedder.local:
-        return await embedder.embed_query(question.query)
+        return await embedder.embed_query(question.query[:_EMBED_CHARACTERS])
     timeout = None if until is None else max(0.0, until - time.perf_counter())
     try:
         async with asyncio.timeout(timeout):
-            return await embedder.embed_query(question.query)
+            return await embedder.embed_query(question.query[:_EMBED_CHARACTERS])
     except (EmbedderError, TimeoutError) as error:
         _log.warning(
             "the query could not be embedded; searched by words only",
@@ -214,7 +232,7 @@ async def _search(
         oldest_us={kind: cutoff for kind, cutoff in cutoffs.items() if cutoff is not None},
         exclude_keys=_entry_keys(opened.scopes, hidden),
     )
-    if len(opened.index) <= _INLINE_ROWS:
+    if len(opened.index) <= _INLINE_ROWS and len(question.query) <= _INLINE_CHARACTERS:
         return search()
     return await anyio.to_thread.run_sync(search)
 

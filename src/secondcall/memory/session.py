@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
 from secondcall.abc import Batch
+from secondcall.checks import check_limit
 from secondcall.errors import InvalidValue
 from secondcall.record.append import encode_items, report, weight
 from secondcall.types import Item, Recorded, RecordedItem
@@ -54,6 +56,10 @@ class SessionMemory:
         """
         if not items:
             raise InvalidValue("record got no items; give at least one Message or ToolCall")
+        with self._place.shared.in_flight():
+            return await self._append(items)
+
+    async def _append(self, items: Sequence[Item]) -> Recorded:
         shared = self._place.shared
         now = shared.clock.now()
         encode = partial(encode_items, self._session_id, items, now=now)
@@ -69,6 +75,7 @@ class SessionMemory:
 
     async def items(self, *, limit: int = 1_000, newest_first: bool = False) -> list[RecordedItem]:
         """The items of this session in reading order, or backwards."""
+        check_limit("limit", limit)
         found: list[RecordedItem] = []
         async for item in self._user.items(session_id=self._session_id, newest_first=newest_first):
             found.append(item)

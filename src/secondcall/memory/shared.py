@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "Shared", "SystemClock"]
 
+_DRAIN_STEP_SECONDS = 0.002
 _SEAL_STEP = 64
 """How many changes pass before a handle looks again whether its tail has grown too long."""
 
@@ -56,9 +60,25 @@ class Shared:
     background: Background
     retention: Retention
     is_open: bool = False
+    writing: int = 0
     known: WeakKeyDictionary[OpenIndex, tuple[int, Known]] = field(
         default_factory=WeakKeyDictionary[OpenIndex, tuple[int, Known]]
     )
+
+    @contextmanager
+    def in_flight(self) -> Generator[None]:
+        """What is inside is finished before the store is closed."""
+        self.writing += 1
+        try:
+            yield
+        finally:
+            self.writing -= 1
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until no write is in flight, at most ``seconds``."""
+        until = time.monotonic() + seconds
+        while self.writing and time.monotonic() < until:  # noqa: ASYNC110 - writers of any loop
+            await asyncio.sleep(_DRAIN_STEP_SECONDS)
 
     def now_us(self) -> int:
         """The clock's now in whole microseconds."""

@@ -21,7 +21,7 @@ from secondcall.record.seal import Sealer
 from secondcall.types import Caller
 
 if TYPE_CHECKING:
-    from secondcall.identity import AuditEntry, IdentityKind, LinkedIdentity
+    from secondcall.identity import AuditEntry, Identifier, IdentityKind, LinkedIdentity
 
 __all__ = ["Memory"]
 
@@ -59,6 +59,8 @@ class Memory:
         """
         check_id("tenant_id", tenant_id)
         store = registry.store_from_url(url) if isinstance(url, str) else url
+        if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+            raise InvalidValue(f"url must be text or a Store, not {type(url).__name__}")
         if isinstance(embedder, str):
             embedder = registry.embedder_from_name(embedder)
         clock = SystemClock() if clock is None else clock
@@ -107,6 +109,7 @@ class Memory:
         """Finish background work and close the store. Harmless when repeated."""
         if self._owner and self._shared.is_open:
             self._shared.is_open = False
+            await self._shared.drain(_CLOSE_SECONDS)
             await self._shared.background.aclose(_CLOSE_SECONDS)
             await self._shared.embedder.aclose()
             await self._shared.store.aclose()
@@ -176,25 +179,39 @@ class Memory:
         default_region: str | None = None,
         reason: str = "",
     ) -> list[LinkedIdentity]:
-        """Give a user further identities, in the fields of ``identify``.
+        """Give a user further identities, in the fields of ``identify``: all of them or none.
 
         Raises: ``InvalidValue`` when one is malformed or another user's.
         """
-        found = identity.identifiers_from(
-            phone=phone,
-            sip=sip,
-            subject=subject,
-            email=email,
-            device=device,
-            verified=verified,
-            default_region=default_region,
-        )
-        if found.rejected:
-            first = found.rejected[0]
-            raise InvalidValue(f"{first.field} cannot identify anybody: {first.reason}")
+        found = _usable(phone, sip, subject, email, device, verified, default_region)
         shared = self._opened()
-        return [
-            await identity.link(
+        return await identity.link_all(
+            shared.store,
+            self._tenant_id,
+            user_id,
+            found,
+            now_us=shared.now_us(),
+            reason=reason,
+        )
+
+    async def unlink(
+        self,
+        user_id: str,
+        *,
+        phone: object = None,
+        sip: object = None,
+        subject: object = None,
+        email: object = None,
+        device: object = None,
+        default_region: str | None = None,
+        reason: str = "",
+    ) -> int:
+        """Take identities from a user; how many were the user's. Raises: ``InvalidValue``."""
+        found = _usable(phone, sip, subject, email, device, (), default_region)
+        shared = self._opened()
+        taken = 0
+        for one in found:
+            taken += await identity.unlink(
                 shared.store,
                 self._tenant_id,
                 user_id,
@@ -202,8 +219,7 @@ class Memory:
                 now_us=shared.now_us(),
                 reason=reason,
             )
-            for one in found.usable
-        ]
+        return taken
 
     async def merge(self, from_user: str, into_user: str, *, reason: str = "") -> None:
         """Make two users one: ``into_user`` reads both, new writes go to it. ``unmerge`` undoes it.
@@ -274,3 +290,30 @@ class Memory:
         if not self._shared.is_open:
             raise NotOpen("this memory is not open; use 'async with Memory.open(url) as memory'")
         return self._shared
+
+
+def _usable(
+    phone: object,
+    sip: object,
+    subject: object,
+    email: object,
+    device: object,
+    verified: Collection[IdentityKind],
+    default_region: str | None,
+) -> Sequence[Identifier]:
+    """The identifiers in these fields. Raises: ``InvalidValue`` when one identifies nobody."""
+    found = identity.identifiers_from(
+        phone=phone,
+        sip=sip,
+        subject=subject,
+        email=email,
+        device=device,
+        verified=verified,
+        default_region=default_region,
+    )
+    if found.rejected:
+        first = found.rejected[0]
+        raise InvalidValue(f"{first.field} cannot identify anybody: {first.reason}")
+    if not found.usable:
+        raise InvalidValue("no identity was given; name at least one of phone, sip, subject, ...")
+    return found.usable

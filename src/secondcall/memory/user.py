@@ -14,12 +14,13 @@ from secondcall.context.brief import compose
 from secondcall.errors import InvalidValue
 from secondcall.facts import read
 from secondcall.facts.restore import restore
-from secondcall.facts.supersede import check_fact, new_fact, retract, settle, supersede
-from secondcall.memory.asking import Question, ask
+from secondcall.facts.supersede import check_fact, new_fact
+from secondcall.memory.asking import Question, ask, clamp_query
 from secondcall.memory.briefing import gather
 from secondcall.memory.erasing import forget, sweep
 from secondcall.memory.session import SessionMemory
 from secondcall.memory.shared import Place, Shared
+from secondcall.memory.telling import end, move_on, shown, tell
 from secondcall.record.append import decode_entry
 from secondcall.record.retain import Retention, change_policy, parse_retention
 from secondcall.types import (
@@ -111,10 +112,11 @@ class UserMemory:
 
     async def item(self, key: ItemKey) -> RecordedItem | None:
         """One item of this user's record, or ``None``."""
+        wanted = _entry_key(key)
         self._place.look_again()
         for scope in await self._place.scopes():
             if scope.name == key.user_id and key not in await self._hidden():
-                found = await self._place.shared.store.entries(scope, [_entry_key(key)])
+                found = await self._place.shared.store.entries(scope, [wanted])
                 now = self._place.shared.clock.now()
                 cutoff = (await self._place.retention()).cutoff_us(key.kind, now)
                 if found and (cutoff is None or found[0].at_us >= cutoff):
@@ -178,14 +180,7 @@ class UserMemory:
             sources=sources,
             metadata=metadata,
         )
-        self._place.look_again()
-        return await supersede(
-            shared.store,
-            await self._place.home(),
-            fact,
-            epoch=await self._place.epoch(),
-            now_us=shared.now_us(),
-        )
+        return await tell(self._place, fact)
 
     async def settle(self, predicate: str, status: FactStatus, *, subject: str = "user") -> Fact:
         """Move a promise (kept, broken, withdrawn) or an issue (resolved, open) on.
@@ -193,32 +188,11 @@ class UserMemory:
         Raises: ``UnknownName`` when none of that predicate stands, ``InvalidValue`` when the status
         may not follow.
         """
-        shared = self._place.shared
-        self._place.look_again()
-        return await settle(
-            shared.store,
-            await self._place.home(),
-            predicate,
-            status,
-            subject=subject,
-            at=shared.clock.now(),
-            epoch=await self._place.epoch(),
-            now_us=shared.now_us(),
-        )
+        return await move_on(self._place, predicate, status, subject)
 
     async def retract(self, predicate: str, *, subject: str = "user") -> Fact:
         """End a fact with nothing in its place. Raises: ``UnknownName``."""
-        shared = self._place.shared
-        self._place.look_again()
-        return await retract(
-            shared.store,
-            await self._place.home(),
-            predicate,
-            subject=subject,
-            at=shared.clock.now(),
-            epoch=await self._place.epoch(),
-            now_us=shared.now_us(),
-        )
+        return await end(self._place, predicate, subject)
 
     async def facts(
         self, *, as_of: datetime | None = None, kinds: Collection[FactKind] | None = None
@@ -231,16 +205,16 @@ class UserMemory:
         self._place.look_again()
         moment = shared.clock.now() if as_of is None else from_us(to_us("as_of", as_of))
         found = await read.facts_at(shared.store, await self._place.scopes(), moment, kinds=kinds)
-        return await self._shown(found)
+        return await shown(self._place, found)
 
     async def history(self, predicate: str | None = None, *, subject: str = "user") -> list[Fact]:
         """Every fact of one predicate, or of all, oldest first, ended ones included."""
         self._place.look_again()
         store, scopes = self._place.shared.store, await self._place.scopes()
         if predicate is None:
-            return await self._shown(await read.all_facts(store, scopes))
+            return await shown(self._place, await read.all_facts(store, scopes))
         found = await read.history(store, scopes, predicate, subject=subject)
-        return await self._shown(found)
+        return await shown(self._place, found)
 
     async def restore(self, facts: Sequence[Fact]) -> int:
         """Bring exported facts back with their ids, times and status; how many were not there yet.
@@ -281,7 +255,7 @@ class UserMemory:
         """
         started = time.perf_counter()
         question = Question(
-            query=query,
+            query=clamp_query(query),
             limit=check_limit("limit", limit, maximum=10_000),
             at=self._place.shared.clock.now() if at is None else from_us(to_us("at", at)),
             by=by,
@@ -348,9 +322,10 @@ class UserMemory:
         scopes = {scope.name: scope for scope in await self._place.scopes()}
         by_scope: dict[Scope, list[EntryKey]] = {}
         for key in keys:
+            wanted = _entry_key(key)
             if key.user_id not in scopes:
                 raise InvalidValue(f"item {key.id!r} belongs to another user; nothing was removed")
-            by_scope.setdefault(scopes[key.user_id], []).append(_entry_key(key))
+            by_scope.setdefault(scopes[key.user_id], []).append(wanted)
         return await sweep(self._place, by_scope, dry_run=False)
 
     async def retain(self, keep: object) -> None:
@@ -406,15 +381,6 @@ class UserMemory:
         )
         self._place.look_again()
 
-    async def _shown(self, facts: Sequence[Fact]) -> list[Fact]:
-        oldest = await self._place.oldest_fact()
-        return [
-            fact
-            for fact in facts
-            if (self.trust == "verified" or not fact.sensitive)
-            and (oldest is None or fact.recorded_at >= oldest)
-        ]
-
     async def _hidden(self) -> Collection[ItemKey]:
         return frozenset() if self.trust == "verified" else await self._place.sensitive_items()
 
@@ -468,12 +434,18 @@ async def _merged(
 
 
 def _entry_key(key: ItemKey) -> EntryKey:
+    if not isinstance(key, tuple) or len(key) != len(ItemKey._fields):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue("an item is named by its ItemKey: user_id, session_id, kind and id")
     return EntryKey(key.session_id, key.kind, key.id)
 
 
 def _collected(field: str, names: Collection[Name] | None) -> Collection[Name] | None:
-    if isinstance(names, str):
-        raise InvalidValue(f"{field} must be a list of names, not the text {names!r}")
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Collection):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue(f"{field} must be a list of names, not {type(names).__name__}")
+    for name in names:
+        check_id(field, name)
     return names
 
 
@@ -487,6 +459,10 @@ def _chosen(
 
 
 def _deadline(value: float | None) -> float | None:
-    if value is not None and not value >= 0:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue(f"deadline_seconds must be a number, not {type(value).__name__}")
+    if not value >= 0:
         raise InvalidValue(f"deadline_seconds is {value}, expected 0 or more, or None for no limit")
     return value

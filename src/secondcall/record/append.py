@@ -140,6 +140,7 @@ def _message_content(name: str, item: Message) -> dict[str, object]:
         raise InvalidValue(
             f"{name}.role is {item.role!r}, expected one of {', '.join(sorted(_ROLES))}"
         )
+    _check_flag(f"{name}.interrupted", item.interrupted)
     content: dict[str, object] = {
         "v": _FORMAT,
         "role": item.role,
@@ -155,6 +156,7 @@ def _message_content(name: str, item: Message) -> dict[str, object]:
 
 
 def _tool_call_content(name: str, item: ToolCall) -> dict[str, object]:
+    _check_flag(f"{name}.is_error", item.is_error)
     content: dict[str, object] = {
         "v": _FORMAT,
         "name": check_id(f"{name}.name", item.name),
@@ -167,6 +169,11 @@ def _tool_call_content(name: str, item: ToolCall) -> dict[str, object]:
     if item.metadata:
         content["metadata"] = check_metadata(f"{name}.metadata", item.metadata)
     return content
+
+
+def _check_flag(field: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidValue(f"{field} must be True or False, not {type(value).__name__}")
 
 
 def _item(key: EntryKey, content: dict[str, Any], at: datetime) -> Item:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["IndexCache", "OpenIndex", "fill_vectors", "index_key", "item_key", "take_unembedded"]
 
 _INLINE_ROWS = 4
-"""So few rows are indexed at once, without the detour over a thread."""
+_INLINE_CHARACTERS = 4_000
+"""So much is indexed at once, without the detour over a thread."""
 _LOAD_TRIES = 3
 
 
@@ -207,7 +208,8 @@ class IndexCache:
                 await self._apply(opened, scope, tail)
 
     async def _apply(self, opened: OpenIndex, scope: Scope, tail: Tail) -> None:
-        if len(tail.rows) <= _INLINE_ROWS:
+        characters = sum(len(row.text) for row in tail.rows)
+        if len(tail.rows) <= _INLINE_ROWS and characters <= _INLINE_CHARACTERS:
             self._apply_now(opened, scope, tail)
         else:
             await anyio.to_thread.run_sync(self._apply_now, opened, scope, tail)

@@ -21,6 +21,7 @@ __all__ = ["Tail", "VectorCache", "embed", "embed_local", "read_tail", "to_rows"
 
 _PAGE = 512
 _EMBED_CHARACTERS = 8_000
+_INDEX_CHARACTERS = 100_000
 _BATCH = 64
 
 
@@ -62,7 +63,7 @@ def to_rows(user_id: str, changes: Sequence[Change], tail: Tail) -> None:
                     at_us=change.entry.at_us,
                     role="" if message is None else message.role,
                     speaker=None if message is None else message.speaker,
-                    text=text_of(item.item),
+                    text=_clamped(text_of(item.item)),
                     metadata=item.item.metadata,
                 )
             )
@@ -70,6 +71,14 @@ def to_rows(user_id: str, changes: Sequence[Change], tail: Tail) -> None:
             tail.removals.append(Removal(change=change.number, key=change.key))
         elif change.kind == "document":
             tail.facts_changed = True
+
+
+def _clamped(text: str) -> str:
+    """What is indexed of a text: of a very long one its beginning and its end."""
+    if len(text) <= _INDEX_CHARACTERS:
+        return text
+    half = _INDEX_CHARACTERS // 2
+    return f"{text[:half]} {text[-half:]}"
 
 
 class VectorCache:

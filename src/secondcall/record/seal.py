@@ -173,14 +173,19 @@ class Sealer:
             gone: list[str] = []
             for listed in manifest.segments:
                 segment = await load_segment(self.store, scope, listed)
-                if segment is not None and not _holds(segment, keys):
+                without = (
+                    None
+                    if segment is None
+                    else await anyio.to_thread.run_sync(_without, segment, keys)
+                )
+                if segment is not None and without is None:
                     segments.append(listed)
                     continue
                 gone.append(listed.name)
                 segments.append(
                     await self._build(scope, epoch, listed.first_change, listed.last_change)
-                    if segment is None
-                    else await self._put(scope, epoch, merge([segment], dead=keys))
+                    if without is None
+                    else await self._put(scope, epoch, without)
                 )
             if not gone or await self._swap(scope, epoch, manifest, segments):
                 await self.store.delete_blobs(scope, gone)
@@ -270,8 +275,11 @@ def _overtaken(manifest: Manifest | None) -> VersionConflict:
     return VersionConflict("the list of search segments", expected=version, found=None)
 
 
-def _holds(segment: Segment, keys: Collection[EntryKey]) -> bool:
-    return any(segment.key(row) in keys for row in range(len(segment)))
+def _without(segment: Segment, keys: Collection[EntryKey]) -> bytes | None:
+    """The segment without the keys; ``None`` if it holds none of them."""
+    if not any(segment.key(row) in keys for row in range(len(segment))):
+        return None
+    return merge([segment], dead=keys)
 
 
 def _checksum(data: bytes) -> str:

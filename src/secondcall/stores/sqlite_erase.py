@@ -84,7 +84,7 @@ def has_uncleaned(connection: apsw.Connection) -> bool:
 def clean(settings: SqliteSettings) -> str:
     """Empty the log and overwrite unused bytes; why it could not be done, or ``""``.
 
-    Waits at most some 250 ms for others; holds the write lock for about a second per gigabyte.
+    Waits at most some 250 ms for others; holds the write lock for seconds per gigabyte.
     Raises: apsw errors.
     """
     vfs = _TrackingVfs()

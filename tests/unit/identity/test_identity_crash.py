@@ -14,6 +14,7 @@ from identity_kit import (
     call,
     dying,
     faults,
+    ids,
     one_id,
     tidy,
     user_ids,
@@ -24,6 +25,7 @@ from secondcall.identity import (
     begin_erasure,
     identities_of,
     link,
+    link_all,
     merge,
     partitions_of,
     release_identities,
@@ -89,6 +91,12 @@ DEEDS: dict[str, tuple[Deed, Deed]] = {
     "a link": (
         people,
         lambda store, now_us: link(store, TENANT, "ann", one_id(device="handset-1"), now_us=now_us),
+    ),
+    "a link of several": (
+        people,
+        lambda store, now_us: link_all(
+            store, TENANT, "ann", ids(device="handset-1", subject="account-1"), now_us=now_us
+        ),
     ),
     "an unlink": (
         people,

@@ -75,6 +75,12 @@ def test_a_phone_field_may_hold_an_address_of_a_number(value: str) -> None:
         "Anonymous",
         "unknown",
         "guest",
+        "default",
+        "User",
+        "test",
+        "false",
+        "{}",
+        "[]",
         "[object Object]",
         "0",
         "-1",
@@ -95,6 +101,56 @@ def test_placeholders_are_not_ids(value: object) -> None:
     found = identifiers_from(subject=value, device=value)
     assert found.usable == ()
     assert len(found.rejected) == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "00000000-0000-0000-0000-000000000000",
+        "{00000000-0000-0000-0000-000000000000}",
+        "000000000000000",
+        "0000",
+        "FFFFFFFF-ffff-ffff-ffff-ffffffffffff",
+        "ff:ff:ff:ff:ff:ff",
+        "xxxxxxxx",
+        "02:00:00:00:00:00",
+        "02-00-00-00-00-00",
+        "9774d56d682e549c",
+        "9774D56D682E549C",
+    ],
+)
+def test_ids_that_many_devices_share_are_no_devices(value: str) -> None:
+    """Blanked and stock device ids identify nobody, however they are separated or cased."""
+    found = identifiers_from(device=value)
+    assert found.usable == ()
+    (rejected,) = found.rejected
+    assert "many devices share" in rejected.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("device", "11"),
+        ("device", "00000000-0000-0000-0000-000000000001"),
+        ("device", "02:00:00:00:00:01"),
+        ("device", "9774d56d682e549c1"),
+        ("device", "test-phone"),
+        ("subject", "user1"),
+        ("subject", "user:default"),
+        ("subject", "test-user"),
+        ("subject", "10"),
+        ("subject", "nancy"),
+        ("email", "testa@example.com"),
+        ("email", "guest.smith@example.com"),
+        ("email", "nan@example.com"),
+        ("email", "ann@noreply.com"),
+        ("email", "test+ann@example.com"),
+    ],
+)
+def test_values_that_only_contain_a_placeholder_are_kept(field: str, value: str) -> None:
+    """A placeholder is refused as a whole value only, never as a part of one."""
+    (found,) = identifiers_from(**cast("Any", {field: value})).usable
+    assert found.value == value
 
 
 @pytest.mark.parametrize(
@@ -135,6 +191,14 @@ def test_emails_have_one_form(text: str, value: str) -> None:
         "a@b@example.com",
         "anonymous@anonymous.invalid",
         "no-reply@example.com",
+        "Guest@example.com",
+        "none@example.com",
+        "null@example.com",
+        "noreply@example.com",
+        "donotreply@example.com",
+        "anonymous@example.com",
+        "unknown@example.com",
+        "TEST@example.com",
         "unknown",
         "ann@" + "a" * 300 + ".com",
         "a\x00@example.com",
@@ -153,11 +217,15 @@ def test_wrong_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         identifiers_from(phone="+14155550100", verified=cast("Any", "phone"))
     with pytest.raises(InvalidValue):
         identifiers_from(default_region="Atlantis")
+    with pytest.raises(InvalidValue, match="default_region must be text, not int"):
+        identifiers_from(default_region=cast("Any", 5))
     with pytest.raises(InvalidValue):
         Identifier(cast("Any", "fax"), "1")
     with pytest.raises(InvalidValue):
         Identifier("device", "")
     monkeypatch.setitem(__import__("sys").modules, "phonenumbers", None)
+    with pytest.raises(InvalidValue, match="default_region must be text, not int"):
+        identifiers_from(default_region=cast("Any", 5))
     with pytest.raises(MissingExtra):
         identifiers_from(default_region="US")
 

@@ -1,11 +1,23 @@
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
-from identity_kit import OTHER_PHONE, PHONE, TENANT, call, faults, one_id, user_ids
+from identity_kit import (
+    OTHER_PHONE,
+    PHONE,
+    TENANT,
+    call,
+    faults,
+    ids,
+    one_id,
+    relay,
+    user_ids,
+)
 
 from secondcall.abc import Store
 from secondcall.errors import InvalidValue, TooLarge
-from secondcall.identity import audit, identities_of, link, merge, unlink
+from secondcall.identity import audit, identities_of, link, link_all, merge, unlink
 from secondcall.identity.linking import MAX_LINKS
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +71,65 @@ async def test_another_users_identity_cannot_be_taken(store: Store) -> None:
     assert "ann" not in str(caught.value)
     assert (await call(store, phone=PHONE)).user_id == "ann"
     assert await user_ids(store) == ["ann"]
+
+
+async def test_several_identities_are_linked_together(store: Store) -> None:
+    """Identities of one call are linked, best first, each once; a repeat changes nothing."""
+    given = [
+        one_id(email="ann@example.com"),
+        one_id(phone=PHONE),
+        one_id(phone=PHONE, verified=["phone"]),
+    ]
+    made = await link_all(store, TENANT, "ann", given, now_us=1, actor="crm")
+    assert [(i.kind, i.trust) for i in made] == [("phone", "verified"), ("email", "claimed")]
+    assert await link_all(store, TENANT, "ann", given, now_us=2) == made
+    assert await link_all(store, TENANT, "ann", [], now_us=2) == []
+    assert [(e.action, e.actor) for e in await audit(store, TENANT, "ann")] == [
+        ("linked", "crm")
+    ] * 2
+    assert await faults(store) == []
+
+
+async def test_several_identities_of_which_one_is_taken_write_nothing(store: Store) -> None:
+    """If one of them points to somebody else, none is linked or upgraded and no user is made."""
+    await link(store, TENANT, "bob", one_id(email="bob@example.com"), now_us=1)
+    await link(store, TENANT, "ann", one_id(device="handset-1"), now_us=1)
+    given = ids(phone=PHONE, email="bob@example.com", device="handset-1", verified=["device"])
+    with pytest.raises(InvalidValue, match=r"email b\*\*\*@e\*\*\* points to another user; unlink"):
+        await link_all(store, TENANT, "ann", given, now_us=2)
+    with pytest.raises(InvalidValue, match=r"device .* and email .* point to another user"):
+        await link_all(store, TENANT, "new", given, now_us=2)
+    assert await user_ids(store) == ["ann", "bob"]
+    assert [i.trust for i in await identities_of(store, TENANT, "ann")] == ["claimed"]
+    assert not (await call(store, phone=PHONE)).known
+
+
+async def test_several_identities_of_which_one_is_taken_meanwhile_are_taken_back(
+    store: Store,
+) -> None:
+    """What the call linked is unlinked, with its trail; what the user had before stays."""
+    await link(store, TENANT, "ann", one_id(device="handset-1"), now_us=1)
+    given = ids(phone=PHONE, email="ann@example.com", device="handset-1")
+    stolen = one_id(email="ann@example.com")
+    waiting = True
+
+    async def step(name: str, done: bool) -> None:
+        nonlocal waiting
+        if name == "write" and waiting:
+            waiting = False
+            await link(store, TENANT, "bob", stolen, now_us=2)
+
+    with pytest.raises(InvalidValue, match=r"email .* points to another user"):
+        await link_all(relay(store, step), TENANT, "ann", given, now_us=2)
+    assert [i.kind for i in await identities_of(store, TENANT, "ann")] == ["device"]
+    assert not (await call(store, phone=PHONE)).known
+    assert (await call(store, email="ann@example.com")).user_id == "bob"
+    trail = [(e.action, e.actor, e.identity) for e in await audit(store, TENANT, "ann")]
+    assert trail[1:] == [
+        ("linked", "host", "phone +1********00"),
+        ("unlinked", "secondcall", "phone +1********00"),
+    ]
+    assert await faults(store) == []
 
 
 async def test_an_unlinked_identity_leads_to_a_new_user(store: Store) -> None:
@@ -116,6 +187,11 @@ async def test_a_user_has_room_for_many_identities_and_no_more(
     await link(store, TENANT, "ann", one_id(subject="account-1"), now_us=1)
     with pytest.raises(TooLarge, match="at most 4"):
         await link(store, TENANT, "ann", one_id(phone=PHONE), now_us=1)
+    await unlink(store, TENANT, "ann", one_id(device="handset-0"), now_us=1)
+    with pytest.raises(TooLarge, match="at most 4"):
+        await link_all(store, TENANT, "ann", ids(phone=PHONE, device="handset-0"), now_us=1)
+    assert len(await identities_of(store, TENANT, "ann")) == 3
+    await link(store, TENANT, "ann", one_id(device="handset-0"), now_us=1)
     caller = await call(store, subject="account-1", phone=PHONE)
     assert caller.user_id == "ann"
     assert len(await identities_of(store, TENANT, "ann")) == 4
@@ -152,5 +228,10 @@ async def test_the_trail_is_in_order_and_limited(store: Store) -> None:
     actions = [(e.at.year, e.action) for e in await audit(store, TENANT, "ann")]
     assert actions == [(1, "linked"), (1, "unlinked")] + [(1970, "linked"), (1970, "unlinked")] * 2
     assert len(await audit(store, TENANT, "ann", limit=3)) == 3
-    with pytest.raises(InvalidValue):
-        await audit(store, TENANT, "ann", limit=0)
+
+
+@pytest.mark.parametrize("limit", [0, -1, None, "3", 1.5, True])
+async def test_a_limit_that_is_no_count_is_refused(store: Store, limit: object) -> None:
+    """The trail's limit is a whole number from 1, or an error that names it."""
+    with pytest.raises(InvalidValue, match="limit"):
+        await audit(store, TENANT, "ann", limit=cast("Any", limit))

@@ -14,6 +14,7 @@ from identity_kit import (
     TENANT,
     call,
     faults,
+    ids,
     interleaved,
     one_id,
     tidy,
@@ -24,7 +25,9 @@ from secondcall.abc import Store
 from secondcall.errors import InvalidValue, UserErased
 from secondcall.identity import (
     begin_erasure,
+    identities_of,
     link,
+    link_all,
     merge,
     partitions_of,
     release_identities,
@@ -114,6 +117,31 @@ async def test_one_identity_linked_to_two_users_goes_to_one(store: Store, seed: 
     (winner,) = [user_id for user_id in won if user_id]
     assert (await call(store, phone=PHONE)).user_id == winner
     await tidy(store)
+    assert await faults(store) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_overlapping_links_at_once_are_whole_or_nothing(store: Store, seed: int) -> None:
+    """Whoever is told that all its identities are linked has all, and a refused one has none."""
+    busy = interleaved(store, seed)
+    wanted: dict[str, dict[str, Any]] = {
+        "ann": {"phone": PHONE, "email": "a@example.com"},
+        "bob": {"phone": PHONE, "device": "handset-1"},
+        "cid": {"device": "handset-1", "email": "a@example.com", "subject": "account-1"},
+    }
+
+    async def linking(user_id: str) -> bool:
+        try:
+            await link_all(busy, TENANT, user_id, ids(**wanted[user_id]), now_us=0)
+        except InvalidValue:
+            return False
+        return True
+
+    won = await at_once(*[partial(linking, user_id) for user_id in wanted])
+    for user_id, all_linked in zip(wanted, won, strict=True):
+        held = {identity.name for identity in await identities_of(store, TENANT, user_id)}
+        assert held == ({i.name for i in ids(**wanted[user_id])} if all_linked else set())
+    assert sum(won) <= 1
     assert await faults(store) == []
 
 

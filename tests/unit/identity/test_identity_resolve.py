@@ -237,3 +237,23 @@ async def test_no_number_is_stored_in_the_clear(store: Store) -> None:
     assert text
     for secret in ("4155550", "example", "12345"):
         assert secret not in text
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"device": "00000000-0000-0000-0000-000000000000"},
+        {"device": "02:00:00:00:00:00"},
+        {"sip": '"asterisk" <sip:asterisk@10.0.0.5>'},
+        {"email": "guest@example.com"},
+        {"subject": "default"},
+    ],
+)
+async def test_strangers_with_one_stock_value_share_nothing(
+    store: Store, fields: dict[str, str]
+) -> None:
+    """Two callers with the same stock value are two, both anonymous, and nothing is stored."""
+    one, two = await call(store, **fields), await call(store, **fields)
+    assert (one.anonymous, two.anonymous) == (True, True)
+    assert one.user_id != two.user_id
+    assert await store.scopes(TENANT, "identity", limit=10) == []

@@ -72,6 +72,20 @@ def test_any_other_address_is_user_and_host(text: str, value: str) -> None:
         "sip:Restricted@10.0.0.1",
         "sip:unavailable@example.com",
         "sip:%61nonymous@example.com",
+        '"asterisk" <sip:asterisk@10.0.0.5>',
+        "sip:Asterisk@10.0.0.5:5080",
+        "sip:%61sterisk;x=1@example.com",
+        "sip:asterisk:secret@example.com",
+        "sip_freeswitch@example.com",
+        "sip:s@example.com",
+        "sip:S@10.0.0.5",
+        "sip:unknown@10.0.0.5",
+        "sip:anonymous@10.0.0.5",
+        "sip:guest@example.com",
+        "sips:guest@example.com",
+        "sip:default@example.com",
+        "sip:test@example.com",
+        "sip:user@example.com",
         "anonymous",
         "sip_anonymous",
         "sip_",
@@ -109,9 +123,16 @@ def test_any_other_address_is_user_and_host(text: str, value: str) -> None:
     ],
 )
 def test_what_is_withheld_or_malformed_identifies_nobody(text: str) -> None:
-    """Anonymous, local, short and broken addresses are refused."""
+    """Anonymous, local, short, broken and default addresses are refused."""
     with pytest.raises(InvalidValue):
         normalize_sip(text)
+
+
+@pytest.mark.parametrize("user", ["sam", "asterisk-ann", "ann.s", "guest7", "s-s", "unknown2"])
+def test_users_that_only_contain_a_default_are_kept(user: str) -> None:
+    """A gateway's default user is refused as a whole only, and never for the host's name."""
+    for host in ("example.com", "asterisk.example.com", "s"):
+        assert normalize_sip(f"sip:{user}@{host}") == ("sip", f"{user}@{host}")
 
 
 @pytest.mark.parametrize(

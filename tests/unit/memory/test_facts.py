@@ -104,7 +104,7 @@ async def test_issues_reopen(memory: Memory) -> None:
 
 async def test_settling_what_nobody_promised_is_an_error(memory: Memory) -> None:
     """A promise that does not exist cannot be kept."""
-    with pytest.raises(UnknownName, match="no promise or issue with predicate 'refund'"):
+    with pytest.raises(UnknownName, match="no fact, promise or issue with predicate 'refund'"):
         await memory.user("ann").settle("refund", "kept")
 
 

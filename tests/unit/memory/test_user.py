@@ -133,9 +133,12 @@ async def test_filters_apply_to_facts_too(memory: Memory) -> None:
     [
         ({"kinds": ["messages"]}, "kinds has 'messages', expected attribute, decision"),
         ({"roles": ["caller"]}, "roles has 'caller', expected assistant, system, user"),
-        ({"roles": "user"}, "roles must be a list of names, not the text 'user'"),
+        ({"roles": "user"}, "roles must be a list of names, not str"),
         ({"sessions": "call-1"}, "sessions must be a list of names"),
         ({"where": ["topic"]}, "where must be a dict"),
+        ({"kinds": 5}, "kinds must be a list of names, not int"),
+        ({"roles": [["user"]]}, "roles must be text, not list"),
+        ({"deadline_seconds": "1"}, "deadline_seconds must be a number, not str"),
         ({"by": "day"}, "by is 'day', expected 'message', 'turn' or 'session'"),
     ],
 )

@@ -20,7 +20,7 @@ from typing import cast
 
 from secondcall.cli.asking import recalled_answer_json
 from secondcall.cli.output import item_json, to_json
-from secondcall.cli.remembering import remember_line
+from secondcall.cli.remembering import remember_lines
 from secondcall.config import Settings
 from secondcall.memory import Memory, UserMemory
 from secondcall.record.transfer import Source, transcripts
@@ -76,8 +76,7 @@ async def record_call(url: str, phone: str, script: Path, session_id: str) -> di
                 found = await user.item(recorded.keys[0])
                 if found is not None:
                     said.append(item_json(found))
-            for line in part.facts:
-                await remember_line(user, line)
+            await remember_lines(user, part.facts)
             facts += len(part.facts)
     timer.steps["record_each"] = round(sorted(times)[len(times) // 2], 3) if times else 0.0
     return {

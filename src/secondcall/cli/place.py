@@ -13,6 +13,7 @@ from secondcall.config import Settings
 from secondcall.errors import UnknownName
 
 if TYPE_CHECKING:
+    from secondcall.abc import Store
     from secondcall.memory import Memory, UserMemory
 
 __all__ = ["Place", "json_option", "known_user", "settings", "store_options", "user_option"]
@@ -30,12 +31,15 @@ class Place:
     embedder: str
     retain: str | None
 
-    def open(self) -> Memory:
-        """Its memory, to be used with ``async with``."""
+    def open(self, store: Store | None = None) -> Memory:
+        """Its memory, to be used with ``async with``; over ``store`` if one is given."""
         from secondcall.memory import Memory  # numpy and apsw load only where a store is opened
 
         return Memory.open(
-            self.url, tenant_id=self.tenant_id, embedder=self.embedder, retain=self.retain
+            store or self.url,
+            tenant_id=self.tenant_id,
+            embedder=self.embedder,
+            retain=self.retain,
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -18,11 +20,15 @@ import click
 
 from secondcall.cli.output import Progress, print_json, say
 from secondcall.cli.place import Place, known_user, store_options, user_option
-from secondcall.cli.remembering import remember_lines
+from secondcall.cli.remembering import check_line, remember_lines, session_of, settles
+from secondcall.cli.repeated import ItemId, Repeated, item_id
 from secondcall.cli.times import time
+from secondcall.facts.chain import chain_key
 from secondcall.memory import UserMemory
 from secondcall.record.transfer import (
     FORMATS,
+    OF_MANY_PEOPLE,
+    FactLine,
     Source,
     Transcript,
     check,
@@ -32,7 +38,7 @@ from secondcall.record.transfer import (
     item_line,
     transcripts,
 )
-from secondcall.types import Item, Message
+from secondcall.types import Item, RecordedItem
 
 __all__ = ["export", "import_"]
 
@@ -75,12 +81,12 @@ def import_(
     """Record the conversations in FILE ('-' for standard input).
 
     The whole file is checked first; then every session is recorded, all of it or nothing. Importing
-    again changes nothing.
+    again changes nothing. Of an item that the file holds more than once, the last line counts.
     """
     with _source(file) as source:
         plan = _Plan(source, format_ or detect(source), user_id, session_id, begun_at)
-        count = plan.check()
-        total = asyncio.run(_import(place, plan, count))
+        checked = plan.check()
+        total = asyncio.run(_import(place, plan, checked))
     done = {
         "format": total.format,
         "users": sorted(total.users),
@@ -109,7 +115,10 @@ def import_(
 @click.option("--output", type=click.Path(dir_okay=False), help="A file; default standard output.")
 @store_options
 def export(place: Place, user_id: str, output: str | None, as_json: bool) -> None:
-    """Write everything held of a user as JSON Lines, which 'import' reads."""
+    """Write everything held of a user as JSON Lines, which 'import' reads.
+
+    The file of --output is replaced when everything is written, and left as it is before.
+    """
     if output is None:
         if as_json:
             raise click.UsageError("--json needs --output", click.get_current_context())
@@ -119,12 +128,20 @@ def export(place: Place, user_id: str, output: str | None, as_json: bool) -> Non
         finally:
             stream.detach()
         return
-    with Path(output).open("w", encoding="utf-8", newline="\n") as file:
+    with _replacing(Path(output)) as file:
         items, facts = asyncio.run(_export(place, user_id, file))
     if as_json:
         print_json({"file": output, "items": items, "facts": facts})
     else:
         say(f"{items:,} items and {facts:,} facts written to {output}")
+
+
+@dataclass
+class _Checked:
+    """What reading the whole file brought up: facts that settle what only the store can hold."""
+
+    repeated: Repeated = field(default_factory=Repeated)
+    settling: list[tuple[str, FactLine]] = field(default_factory=list[tuple[str, FactLine]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +155,17 @@ class _Plan:
     begun_at: datetime | None
 
     def parts(self) -> Iterator[tuple[str, Transcript]]:
-        """The parts of the file, each with its user."""
+        """The parts of the file, each with its user; ``person`` is left where it became a part of
+        the session's name."""
         found = transcripts(self.source, format=self.format, session_id=self.session_id)
         positions: dict[str, int] = {}
         for part in found:
             person, named = part.person, part
-            if person is not None and self.user_id is not None:
-                named = replace(part, session_id=f"{person}:{part.session_id}")
-            user_id = self.user_id or person
+            if self.user_id is not None:
+                named = replace(part, session_id=session_of(part.session_id, person))
+            elif self.format in OF_MANY_PEOPLE:
+                named = replace(part, person=None)
+            user_id = self.user_id or (person if self.format in OF_MANY_PEOPLE else None)
             if user_id is None:
                 raise click.UsageError(
                     f"a {self.format} file does not say whose memory it is; give --user",
@@ -153,15 +173,23 @@ class _Plan:
                 )
             yield user_id, self._dated(named, positions)
 
-    def check(self) -> int:
-        """Check the whole file; how many items it holds. Raises: ``InvalidValue``."""
+    def check(self) -> _Checked:
+        """Check the whole file, and see what it holds. Raises: ``InvalidValue``."""
+        checked = _Checked()
+        stated: set[tuple[str, str]] = set()
         with Progress("checked") as progress:
-            count = 0
-            for _, part in self.parts():
+            for user_id, part in self.parts():
                 check(self.source, part)
-                count += len(part.items)
-                progress.reach(count, None)
-            return count
+                checked.repeated.see(user_id, part)
+                for line in part.facts:
+                    check_line(line)
+                    chain = (user_id, chain_key(line.subject, line.predicate))
+                    if settles(line) and chain not in stated:
+                        checked.settling.append((user_id, line))
+                    stated.add(chain)
+                progress.reach(checked.repeated.items, None)
+        checked.repeated.end()
+        return checked
 
     def _dated(self, part: Transcript, positions: dict[str, int]) -> Transcript:
         begun_at = self.begun_at
@@ -188,16 +216,46 @@ def _source(file: str) -> Generator[Source, None, None]:
         yield Source(path, name="stdin")
 
 
-async def _import(place: Place, plan: _Plan, count: int) -> _Total:
+@contextmanager
+def _replacing(path: Path) -> Generator[IO[str], None, None]:
+    """A file beside ``path`` that takes its place once everything is written; none on failure."""
+    if path.exists() and not path.is_file():  # such as /dev/stdout or a named pipe
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".secondcall-{secrets.token_hex(8)}.part")
+    try:
+        file = beside.open("x", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        with file:
+            if target.exists():
+                shutil.copymode(target, beside)
+            yield file
+        os.replace(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+async def _import(place: Place, plan: _Plan, checked: _Checked) -> _Total:
     total = _Total(plan.format)
     held = _Held()
+    count = checked.repeated.items
     async with place.open() as memory:
+        for user_id, line in checked.settling:
+            if not await memory.user(user_id).history(line.predicate, subject=line.subject):
+                line.place.refuse(f"no promise or issue stands that could become {line.status}")
         with Progress("recorded", count) as progress:
             for user_id, part in plan.parts():
                 total.users.add(user_id)
-                total.sessions.add((user_id, part.session_id))
+                if part.items:
+                    total.sessions.add((user_id, part.session_id))
                 total.left_out += part.left_out
-                await _record(memory.user(user_id), part, held, total)
+                settled = checked.repeated.settle(user_id, part)
+                await _record(memory.user(user_id), settled, held, total)
                 progress.reach(total.items, count)
         with Progress("indexing"):
             await memory.flush()
@@ -206,49 +264,59 @@ async def _import(place: Place, plan: _Plan, count: int) -> _Total:
 
 async def _record(user: UserMemory, part: Transcript, held: _Held, total: _Total) -> None:
     session = await user.session(part.session_id)
-    await held.turn_to(user, part.session_id)
+    await held.turn_to(user, part)
     for items in _chunks(part.items):
         new = [item for item in items if not held.has(item)]
         total.items += len(items)
         total.unchanged += len(items) - len(new)
         if new:
             recorded = await session.record(*new)
+            held.homes[user.user_id] = recorded.keys[0].user_id
             total.added += recorded.added
             total.corrected += recorded.corrected
             total.unchanged += recorded.unchanged
-    await remember_lines(user, part.facts)
+    await remember_lines(user, part.facts, home=held.homes.get(user.user_id))
     total.facts += len(part.facts)
 
 
 class _Held:
-    """What a session held before the import.
+    """What a session held before the import, in any partition of a merged user.
 
     An item without a time is there if its words are, and one from an export if its time is that at
-    which it was recorded; the store alone would take either for a correction.
+    which it was recorded; the store alone would take either for a correction. ``homes`` are the
+    partitions that what was recorded went to, by user.
     """
 
     def __init__(self) -> None:
         self._session: tuple[str, str] | None = None
-        self._items: dict[tuple[str, str], Item] = {}
+        self._items: dict[ItemId, list[Item]] = {}
+        self.homes: dict[str, str] = {}
 
-    async def turn_to(self, user: UserMemory, session_id: str) -> None:
-        """Read a session, unless it is the one that was read last."""
+    async def turn_to(self, user: UserMemory, part: Transcript) -> None:
+        """Read the session of a part, unless it is the one that was read last."""
+        session_id, person = part.session_id, part.person
         if self._session == (user.user_id, session_id):
             return
         self._session = (user.user_id, session_id)
-        self._items = {
-            (one.key.kind, one.key.id): one.item async for one in user.items(session_id=session_id)
-        }
+        self._items = {}
+        async for one in user.items(session_id=session_id):
+            self._keep(one)
+        if person is not None:
+            own = session_id.removeprefix(session_of("", person))
+            async for one in user.items(session_id=own):
+                if one.key.user_id == person:
+                    self._keep(one)
 
     def has(self, item: Item) -> bool:
         """Whether the session holds the same item."""
-        key = (
-            ("message", item.id or "") if isinstance(item, Message) else ("tool_call", item.call_id)
+        return any(
+            known == (item if item.at is not None else replace(item, at=known.at))
+            for known in self._items.get(item_id(item), ())
         )
-        known = self._items.get(key)
-        if known is None:
-            return False
-        return known == (item if item.at is not None else replace(item, at=known.at))
+
+    def _keep(self, recorded: RecordedItem) -> None:
+        name = ItemId(recorded.key.kind, recorded.key.id)
+        self._items.setdefault(name, []).append(recorded.item)
 
 
 def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -264,10 +332,10 @@ async def _export(place: Place, user_id: str, stream: IO[str]) -> tuple[int, int
         stream.write(header_line(user_id) + "\n")
         with Progress("written") as progress:
             async for item in user.items():
-                stream.write(item_line(item) + "\n")
+                stream.write(item_line(item, user_id) + "\n")
                 items += 1
                 progress.advance()
             for fact in facts:
-                stream.write(fact_line(fact) + "\n")
+                stream.write(fact_line(fact, user_id) + "\n")
         stream.flush()
     return items, len(facts)

@@ -12,10 +12,14 @@ from urllib.parse import urlsplit
 import click
 
 from secondcall import registry
+from secondcall.abc import Store
+from secondcall.cli.examining import Examined, examine_user
 from secondcall.cli.output import Progress, print_json, say
 from secondcall.cli.place import Place, known_user, store_options
 from secondcall.cli.showing import all_users
-from secondcall.errors import SecondcallError
+from secondcall.errors import SecondcallError, UnknownName
+from secondcall.identity import partitions_of
+from secondcall.memory import Memory
 
 __all__ = ["doctor", "reindex", "retention"]
 
@@ -23,10 +27,15 @@ _PACKAGES = ("secondcall", "apsw", "numpy", "click", "anyio")
 
 
 @click.command()
+@click.option("--user", "user_id", help="Read only what is held of this user; default everybody.")
 @store_options
-def doctor(place: Place, as_json: bool) -> None:
-    """Check that the store opens and is sound, and that the embedder answers."""
-    checks = asyncio.run(_examine(place))
+def doctor(place: Place, user_id: str | None, as_json: bool) -> None:
+    """Check the store, everything that it holds of the tenant's users, and the embedder.
+
+    Every item, fact and search segment is read and nothing is written. What cannot be read is named
+    by user, session and id, one line each; then the exit code is 1.
+    """
+    checks = asyncio.run(_examine(place, user_id))
     sound = all(check["ok"] for check in checks)
     if as_json:
         print_json({"ok": sound, "checks": checks})
@@ -87,20 +96,44 @@ def reindex(place: Place, user_id: str | None, as_json: bool) -> None:
         say(f"{sum(done.values()):,} changes of {len(done)} users indexed anew")
 
 
-async def _examine(place: Place) -> list[dict[str, object]]:
+async def _examine(place: Place, user_id: str | None) -> list[dict[str, object]]:
     scheme = urlsplit(place.url).scheme
     versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     checks = [_check("versions", f"Python {platform.python_version()}, {versions}")]
     try:
-        async with place.open() as memory:
+        store = registry.store_from_url(place.url)
+        async with place.open(store) as memory:
             checks.append(_check("store", f"{scheme}:// opens, its schema is current"))
             problems = await memory.problems()
             detail = "; ".join(problems) if problems else "nothing wrong in the stored bytes"
             checks.append(_check("stored bytes", detail, ok=not problems))
+            checks.extend(await _held(memory, store, user_id))
+    except UnknownName:
+        raise
     except (SecondcallError, OSError) as error:
         checks.append(_check("store", str(error), ok=False))
     checks.append(await _embedder(place.embedder))
     return checks
+
+
+async def _held(memory: Memory, store: Store, user_id: str | None) -> list[dict[str, object]]:
+    """What is held of one user and those merged into one with it, or of everybody."""
+    found = Examined()
+    with Progress("users read") as progress:
+        if user_id is None:
+            async for one in all_users(memory):
+                await examine_user(memory, store, one, found)
+                progress.advance()
+        else:
+            await known_user(memory, user_id)
+            family = await partitions_of(store, memory.tenant_id, user_id)
+            for one in family.user_ids:
+                await examine_user(memory, store, one, found)
+                progress.advance()
+    if found.problems:
+        return [_check("held", problem, ok=False) for problem in found.problems]
+    detail = f"{found.items:,} items and {found.facts:,} facts of {found.users:,} users can be read"
+    return [_check("held", detail)]
 
 
 async def _embedder(name: str) -> dict[str, object]:

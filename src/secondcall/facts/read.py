@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from secondcall.errors import StoreCorrupt
 from secondcall.facts.chain import chain_key, decode_fact, holds_at, order, stands
 from secondcall.types import Fact, FactKind, ItemKey
 
@@ -114,11 +115,21 @@ async def sensitive_items(store: Store, scopes: Sequence[Scope]) -> frozenset[It
         while True:
             page = await store.documents(scope, "fact_sensitive", after=after, limit=_PAGE)
             for document in page:
-                found.update(ItemKey(*source) for source in json.loads(document.body))
+                found.update(_sources(document))
             if len(page) < _PAGE:
                 break
             after = page[-1].key
     return frozenset(found)
+
+
+def _sources(document: Document) -> list[ItemKey]:
+    try:
+        return [ItemKey(*source) for source in json.loads(document.body)]
+    except (ValueError, TypeError) as error:
+        raise StoreCorrupt(
+            f"a stored list of sensitive items cannot be read ({type(error).__name__}); run "
+            "'secondcall doctor'"
+        ) from None
 
 
 async def _pages(store: Store, scope: Scope, kind: str, *, prefix: str = "") -> list[Fact]:

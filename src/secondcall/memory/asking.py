@@ -84,7 +84,6 @@ async def ask(place: Place, question: Question, started: float) -> Recalled:
     """Answer ``question``; ``started`` is when it was asked, on the performance counter."""
     if question.by not in ("message", "turn", "session"):
         raise InvalidValue(f"by is {question.by!r}, expected 'message', 'turn' or 'session'")
-    place.look_again()
     if question.deadline_seconds is None:
         return await _answer(place, question, started, until=None)
     until = started + question.deadline_seconds
@@ -150,8 +149,9 @@ async def _open(place: Place, started: float, until: float | None) -> tuple[Open
 
     Some of the time is kept back for answering from what was read before.
     """
+    headers = await place.look()
     scopes = await place.scopes()
-    fresh = place.shared.cache.fresh(scopes)
+    fresh = place.shared.cache.fresh(scopes, headers)
     if until is None:
         return await fresh, False
     task = asyncio.ensure_future(fresh)

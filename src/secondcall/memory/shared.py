@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from secondcall.record.rows import embed
 from secondcall.record.seal import SEAL_CHANGES
 
 if TYPE_CHECKING:
-    from secondcall.abc import Clock, Embedder, Store, TokenCounter
+    from secondcall.abc import Clock, Embedder, Header, Store, TokenCounter
     from secondcall.memory.background import Background
     from secondcall.record.index import IndexCache
     from secondcall.record.seal import Sealer
@@ -133,6 +133,23 @@ class Place:
                 self._epoch = None
             self._scopes, self._home = scopes, scopes[0]
         return self._scopes
+
+    async def look(self) -> Mapping[Scope, Header | None]:
+        """Look up partitions, policy and header anew, side by side; the headers that were read."""
+        self.look_again()
+        home, store = self._home, self.shared.store
+        if home is None:
+            await self.scopes()
+            return {}
+        scopes, policy, header = await asyncio.gather(
+            self.scopes(),
+            read_policy(store, home, self.shared.retention),
+            store.header(home),
+        )
+        if scopes[0] != home:
+            return {}
+        self._retention = policy
+        return {home: header}
 
     async def home(self) -> Scope:
         """The partition that takes new writes."""

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -103,12 +103,20 @@ class IndexCache:
             for scopes in [scopes for scopes in self._open if scope in scopes]:
                 del self._open[scopes]
 
-    async def fresh(self, scopes: tuple[Scope, ...]) -> OpenIndex:
+    async def fresh(
+        self, scopes: tuple[Scope, ...], just_read: Mapping[Scope, Header | None] | None = None
+    ) -> OpenIndex:
         """The user's index with everything that is committed by now.
+
+        ``just_read`` are headers that the caller has read for this very call.
 
         Raises: store errors.
         """
-        headers = {scope: await self._store.header(scope) for scope in scopes}
+        just_read = just_read or {}
+        headers = {
+            scope: just_read[scope] if scope in just_read else await self._store.header(scope)
+            for scope in scopes
+        }
         opened = self.peek(scopes)
         if opened is not None and _same_epochs(opened, headers):
             await self._extend(opened, headers)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from secondcall.abc import Batch, DocumentWrite, EntryKey
 from secondcall.checks import parse_duration, to_us
-from secondcall.errors import InvalidValue, VersionConflict
+from secondcall.errors import InvalidValue, StoreCorrupt, VersionConflict
 from secondcall.types import ItemKind
 
 if TYPE_CHECKING:
@@ -120,10 +120,17 @@ async def _stored_policy(store: Store, scope: Scope) -> tuple[Retention, int | N
     document = await store.document(scope, _KIND, _KEY)
     if document is None:
         return Retention(), None
-    content = cast("dict[str, Any]", json.loads(document.body))
-    keep = cast("dict[str, float] | None", content["keep"])
-    durations = {kind: timedelta(seconds=seconds) for kind, seconds in (keep or {}).items()}
-    return Retention(durations, hold=content["hold"], own=keep is not None), document.version
+    try:
+        content = cast("dict[str, Any]", json.loads(document.body))
+        keep = cast("dict[str, float] | None", content["keep"])
+        durations = {kind: timedelta(seconds=seconds) for kind, seconds in (keep or {}).items()}
+        hold = bool(content["hold"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreCorrupt(
+            f"the stored retention policy of user {scope.name!r} cannot be read "
+            f"({type(error).__name__}); run 'secondcall doctor'"
+        ) from None
+    return Retention(durations, hold=hold, own=keep is not None), document.version
 
 
 async def expired_keys(

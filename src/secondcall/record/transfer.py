@@ -19,6 +19,7 @@ from secondcall.record.formats.transcript import FactLine, SourceLine, Transcrip
 
 __all__ = [
     "FORMATS",
+    "OF_MANY_PEOPLE",
     "FactLine",
     "Source",
     "SourceLine",
@@ -37,7 +38,8 @@ TranscriptFormat = Literal["jsonl", "openai", "livekit", "locomo", "longmemeval"
 FORMATS: tuple[TranscriptFormat, ...] = get_args(TranscriptFormat)
 _SHOWN = 80
 _OWN_TYPES = frozenset({"message", "tool_call", "fact", "export"})
-_OF_MANY_PEOPLE = frozenset({"locomo", "longmemeval"})
+OF_MANY_PEOPLE = frozenset({"locomo", "longmemeval"})
+"""Whose files say whose memory each conversation is."""
 
 
 def transcripts(
@@ -55,7 +57,7 @@ def transcripts(
     """
     name = detect(source) if format is None else _known(format)
     default = session_id or default_session or source.stem
-    if name in _OF_MANY_PEOPLE:
+    if name in OF_MANY_PEOPLE:
         if session_id is not None:
             raise InvalidValue(
                 f"{source.name} names its sessions; leave out the session {session_id!r}"
@@ -143,6 +145,6 @@ def _format_of_object(value: Fields) -> TranscriptFormat | None:
     if "messages" in value:
         return "openai"
     kind = value.raw("type")
-    if (isinstance(kind, str) and kind in _OWN_TYPES) or ("role" in value and "text" in value):
+    if (isinstance(kind, str) and kind in _OWN_TYPES) or {"role", "text"} <= {*value.names()}:
         return "jsonl"
     return "openai" if "role" in value else None

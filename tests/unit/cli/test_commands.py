@@ -1,17 +1,24 @@
-"""Each command does what its help says, and says what it did."""
+"""Each command does what its help says, and says what it did.
+
+One long file: every test runs the same command line over the same short transcript.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import apsw
 import pytest
 
+from secondcall import Memory, Message
 from secondcall.cli.app import run
 
 
@@ -296,6 +303,146 @@ def test_export_and_import(secondcall: Secondcall, talk: str, tmp_path: Path) ->
     assert pairs[0] == pairs[1]
 
 
+def test_a_failed_export_leaves_the_file(secondcall: Secondcall, tmp_path: Path) -> None:
+    """An export that fails leaves the file of ``--output`` as it was, and nothing beside it."""
+    (tmp_path / "folder").mkdir()
+    backup = tmp_path / "folder" / "backup.jsonl"
+    backup.write_text("precious", "utf-8")
+    secondcall("export", "--user", "nobody", "--output", str(backup), expect=1)
+    assert backup.read_text("utf-8") == "precious"
+    assert list(backup.parent.iterdir()) == [backup]
+    done = secondcall("export", "--user", "nobody", "--output", "nowhere/at.jsonl", expect=1)
+    assert done.err == "secondcall: nowhere/at.jsonl: No such file or directory\n"
+
+
+def test_export_replaces_the_file(secondcall: Secondcall, talk: str, tmp_path: Path) -> None:
+    """An export takes the place of the file that a link leads to, with the file's permissions."""
+    secondcall("import", "--user", "ada", talk)
+    backup, link = tmp_path / "backup.jsonl", tmp_path / "link.jsonl"
+    backup.write_text("old", "utf-8")
+    backup.chmod(0o600)
+    link.symlink_to(backup)
+    secondcall("export", "--user", "ada", "--output", str(link))
+    assert link.is_symlink()
+    assert "Zephyrine" in backup.read_text("utf-8")
+    assert backup.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def merged(secondcall: Secondcall, tmp_path: Path) -> None:
+    """Bob, into whom Ann is merged; both have an item *1* in a session *call*."""
+
+    async def record() -> None:
+        async with Memory.open(f"sqlite:///{tmp_path / 'memory.db'}") as memory:
+            ann = await (await memory.user("ann").session("call")).record(
+                Message("user", "Ann likes walruses.", id="1")
+            )
+            await (await memory.user("bob").session("call")).record(
+                Message("user", "Bob likes giraffes.", id="1")
+            )
+            await memory.user("ann").remember("animal", "walrus", sources=ann.keys)
+            await memory.merge("ann", "bob")
+
+    asyncio.run(record())
+
+
+@pytest.mark.usefixtures("merged")
+def test_export_of_a_merged_user(secondcall: Secondcall, tmp_path: Path) -> None:
+    """An export of a merged user loses nothing where two users had the same ids."""
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    for user, ann, bob in (("bob", "ann:call", "call"), ("ann", "call", "bob:call")):
+        path = str(tmp_path / f"{user}.jsonl")
+        secondcall("export", "--user", user, "--output", path)
+        for added in (2, 0):
+            done = secondcall("import", "--user", user, "--url", url, path, "--json").json
+            assert (done["added"], done["corrected"]) == (added, 0)
+        items = secondcall("show", "--user", user, "--all", "--json", "--url", url).json["items"]
+        assert {item["session_id"]: item["text"] for item in items} == {
+            ann: "Ann likes walruses.",
+            bob: "Bob likes giraffes.",
+        }
+        (fact,) = secondcall("show", "--user", user, "--json", "--url", url).json["facts"]
+        assert [(one["user_id"], one["session_id"]) for one in fact["sources"]] == [(user, ann)]
+
+
+@pytest.mark.usefixtures("merged")
+def test_import_of_an_export_into_the_merged_user(secondcall: Secondcall) -> None:
+    """A merged user's export read back into the same store changes nothing."""
+    secondcall("export", "--user", "bob", "--output", "bob.jsonl")
+    done = secondcall("import", "--user", "bob", "bob.jsonl", "--json").json
+    assert (done["added"], done["corrected"], done["unchanged"]) == (0, 0, 2)
+
+
+@pytest.mark.usefixtures("merged")
+def test_sources_name_where_the_items_are(secondcall: Secondcall, tmp_path: Path) -> None:
+    """Facts imported for a merged user rest on items where they were recorded, or already were."""
+    path = tmp_path / "more.jsonl"
+    lines: Sequence[object] = [
+        {"session_id": "late", "id": "9", "role": "user", "text": "I moved to Bergen."},
+        {
+            "type": "fact",
+            "predicate": "city",
+            "value": "Bergen",
+            "sources": [{"session_id": "late", "id": "9"}],
+        },
+        {
+            "type": "fact",
+            "predicate": "old",
+            "value": "walrus",
+            "sources": [{"session_id": "old", "id": "2"}],
+        },
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    secondcall("identity", "unmerge", "ann")
+    old = tmp_path / "old.jsonl"
+    old.write_text('{"role": "user", "text": "A walrus!", "id": "2"}\n', "utf-8")
+    secondcall("import", "--user", "ann", str(old))
+    secondcall("identity", "merge", "ann", "bob")
+    secondcall("import", "--user", "ann", str(path))
+    facts = secondcall("show", "--user", "ann", "--json").json["facts"]
+    found = {fact["predicate"]: fact["sources"][0]["user_id"] for fact in facts}
+    assert found == {"animal": "ann", "city": "bob", "old": "ann"}
+
+
+def test_the_last_line_of_an_item_counts(secondcall: Secondcall, tmp_path: Path) -> None:
+    """Of an item that a file holds twice the last line stays, however often it is imported, and
+    stands where the first one stood."""
+    path = tmp_path / "twice.jsonl"
+    lines: list[object] = [{"role": "user", "text": "my old number", "id": "d"}]
+    lines += [{"role": "user", "text": f"word {number}"} for number in range(1_200)]
+    lines += [{"role": "user", "text": "my corrected number", "id": "d"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    for added in (1_201, 0):
+        done = secondcall("import", "--user", "ada", str(path), "--json").json
+        assert (done["items"], done["added"], done["corrected"]) == (1_201, added, 0)
+        items = secondcall("show", "--user", "ada", "--all", "--json").json["items"]
+        assert (items[0]["id"], items[0]["text"]) == ("d", "my corrected number")
+
+
+@pytest.mark.parametrize(
+    ("fact", "problem"),
+    [
+        ({"predicate": " ", "value": 1}, "predicate must not be blank"),
+        ({"predicate": "p", "value": "y" * 20_000}, "value has 20,000 bytes"),
+        ({"predicate": "p", "sources": [f"a{one}" for one in range(300)]}, "sources has 300"),
+        ({"predicate": "p", "sources": [""]}, "sources[0].id must not be empty"),
+        ({"predicate": "p", "sources": ["\ud800"]}, "sources[0].id holds a lone surrogate"),
+        ({"predicate": "p", "kind": "promise", "status": "resolved"}, "kept, broken, withdrawn"),
+        ({"predicate": "p", "kind": "promise", "status": "kept"}, "no promise or issue stands"),
+    ],
+)
+def test_a_bad_fact_imports_nothing(
+    secondcall: Secondcall, talk: str, fact: dict[str, object], problem: str
+) -> None:
+    """A fact that memory would refuse is named by file and line before anything is recorded."""
+    with Path(talk).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"type": "fact", **fact}) + "\n")
+    done = secondcall("import", "--user", "ada", talk, expect=1)
+    assert done.err.startswith("secondcall: talk.jsonl, line 6: ")
+    assert problem in done.err
+    secondcall("show", "--user", "ada", expect=1)
+
+
 def test_export_into_the_same_store(secondcall: Secondcall, tmp_path: Path) -> None:
     """An export read back changes nothing, and neither does the file that it came from."""
     path = tmp_path / "chat.json"
@@ -325,11 +472,65 @@ def test_doctor(secondcall: Secondcall, talk: str) -> None:
         "versions",
         "store",
         "stored bytes",
+        "held",
         "embedder",
     ]
+    assert secondcall("doctor", "--user", "ada", "--json").json["ok"] is True
+    assert "nothing is known of user 'bob'" in secondcall("doctor", "--user", "bob", expect=1).err
     Path("broken.db").write_bytes(b"this is no database, " * 100)
     done = secondcall("doctor", "--url", "sqlite:///broken.db", expect=1)
     assert "FAIL  store: " in done.out
+
+
+def damaged_document(kind: str, key: str) -> str:
+    """The statement that gives Ada a document that is none."""
+    return (
+        "INSERT INTO documents (partition_id, kind, key, version, updated_us, body) "
+        f"SELECT id, '{kind}', '{key}', 1, 0, CAST('Zephyrine' AS BLOB) "
+        "FROM partitions WHERE name = 'ada'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (
+            "UPDATE changes SET body = CAST('Zephyrine' AS BLOB) WHERE item_id = 'm1'",
+            "user 'ada', session 'talk', message 'm1' cannot be read",
+        ),
+        (
+            "UPDATE documents SET body = CAST('{Zephyrine' AS BLOB) WHERE kind = 'fact'",
+            "user 'ada', fact '",
+        ),
+        (
+            damaged_document("manifest", "live"),
+            "the list of search segments of user 'ada' cannot be read",
+        ),
+        (
+            damaged_document("retention", "policy"),
+            "the stored retention policy of user 'ada' cannot be read",
+        ),
+        (
+            damaged_document("fact_sensitive", "k"),
+            "user 'ada', fact_sensitive 'k' cannot be read",
+        ),
+    ],
+)
+def test_doctor_names_what_cannot_be_read(
+    secondcall: Secondcall, talk: str, tmp_path: Path, damage: str, said: str
+) -> None:
+    """What cannot be read is a line that names user, session and id but no text; exit code 1."""
+    for user in ("ada", "bob"):
+        secondcall("import", "--user", user, talk)
+    with closing(apsw.Connection(str(tmp_path / "memory.db"))) as connection:
+        connection.execute(damage)  # pyright: ignore[reportUnknownMemberType] - apsw's own types
+        assert connection.changes() > 0
+    for named in ((), ("--user", "ada")):
+        done = secondcall("doctor", *named, expect=1)
+        failed = [line for line in done.out.splitlines() if line.startswith("FAIL")]
+        assert failed[0].startswith("FAIL  held: ")
+        assert said in failed[0]
+        assert "Zephyrine" not in done.out + done.err
 
 
 def test_retention(secondcall: Secondcall, talk: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ def test_items_come_back_as_they_went_out(write: Write) -> None:
         )
         for number, (kind, name, item) in enumerate(named)
     ]
-    content = "\n".join([header_line("ada"), *map(item_line, recorded)])
+    content = "\n".join([header_line("ada"), *(item_line(one, "ada") for one in recorded)])
     assert read(write("t.jsonl", content)) == [Transcript(session_id="s", items=(message, call))]
 
 
@@ -224,7 +224,7 @@ def test_facts_come_back_as_they_went_out(write: Write) -> None:
         sources=[ItemKey("ada", "s", "message", "m1")],
         metadata={"by": "agent"},
     )
-    (part,) = read(write("t.jsonl", fact_line(fact)))
+    (part,) = read(write("t.jsonl", fact_line(fact, "ada")))
     (line,) = part.facts
     assert (line.id, line.kind, line.predicate, line.value, line.status) == (
         "f1",
@@ -237,6 +237,53 @@ def test_facts_come_back_as_they_went_out(write: Write) -> None:
     assert line.sensitive
     assert [(one.session_id, one.kind, one.id) for one in line.sources] == [("s", "message", "m1")]
     assert line.metadata == {"by": "agent"}
+
+
+def test_an_export_says_whose_lines_are(write: Write) -> None:
+    """Lines and sources of another user than the exported one come back as that person's."""
+    recorded = [
+        RecordedItem(
+            key=ItemKey(user, "s", "message", "1"),
+            item=Message("user", f"I am {user}.", id="1", at=NOON),
+            at=NOON,
+            change=1,
+            position=1,
+            recorded_at=NOON,
+        )
+        for user in ("ada", "ann")
+    ]
+    fact = Fact(
+        id="f1",
+        kind="attribute",
+        subject="user",
+        predicate="p",
+        value=1,
+        status="current",
+        valid_from=NOON,
+        recorded_at=NOON,
+        sources=[one.key for one in recorded],
+    )
+    lines_of = [*(item_line(one, "ada") for one in recorded), fact_line(fact, "ada")]
+    parts = read(write("t.jsonl", "\n".join([header_line("ada"), *lines_of])))
+    assert [(part.session_id, part.person, len(part.items)) for part in parts] == [
+        ("s", None, 1),
+        ("s", "ann", 1),
+        ("t", None, 0),
+    ]
+    assert [one.person for one in parts[2].facts[0].sources] == [None, "ann"]
+
+
+def test_lines_written_by_hand_are_nobodys(write: Write) -> None:
+    """Without the first line of an export a ``user_id`` says nothing."""
+    content = lines({"role": "user", "text": "Hello", "user_id": "ann"})
+    assert [part.person for part in read(write("t.jsonl", content))] == [None]
+
+
+def test_a_single_line_is_told_by_its_fields(write: Write) -> None:
+    """A single line whose ``text`` is null is refused for that field, not as another format."""
+    source = write("t.jsonl", lines({"role": "user", "text": None}))
+    with pytest.raises(InvalidValue, match=r"line 1\.text: expected a string, found null"):
+        read(source)
 
 
 @pytest.mark.parametrize(

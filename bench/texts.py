@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -33,14 +34,14 @@ def conversation(user: int, count: int, *, turns: int = 40) -> Iterator[tuple[st
     """``count`` messages of one user as (session_id, messages), 8 to 40 words each."""
     chooser = random.Random(user)
     words = _vocabulary(user, 8_000)
-    weights = [1 / (rank + 10) for rank in range(len(words))]
+    weights = list(itertools.accumulate(1 / (rank + 10) for rank in range(len(words))))
     done = 0
     session = 0
     while done < count:
         begin = _START + timedelta(days=session)
         messages: list[Message] = []
         for turn in range(min(turns, count - done)):
-            rare = chooser.choices(words, weights, k=chooser.randint(4, 16))
+            rare = chooser.choices(words, cum_weights=weights, k=chooser.randint(4, 16))
             common = chooser.choices(_COMMON, k=chooser.randint(4, 24))
             spoken = rare + common
             chooser.shuffle(spoken)

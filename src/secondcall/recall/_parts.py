@@ -17,10 +17,8 @@ from secondcall.types import Metadata
 __all__ = ["Growing", "Part", "SealedPart", "TailPart"]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-Vectors = npt.NDArray[np.int8] | npt.NDArray[np.float32]
+Vectors = npt.NDArray[np.int8]
 Found = tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.unsignedinteger]]
-
-_WIDENED_DIMENSIONS = 384
 
 
 class Growing(Generic[Scalar]):
@@ -75,7 +73,6 @@ class SealedPart:
     def __init__(self, base: int, segment: Segment) -> None:
         self.base = base
         self._segment = segment
-        self._wide: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self._segment)
@@ -85,8 +82,7 @@ class SealedPart:
         """About what the segment's arrays take."""
         one = self._segment
         arrays = (one.vectors, one.scales, one.terms, one.term_starts, one.posting_rows)
-        wide = 0 if self._wide is None else self._wide.nbytes
-        return sum(part.nbytes for part in (*arrays, one.posting_counts)) + wide + 60 * len(one)
+        return sum(part.nbytes for part in (*arrays, one.posting_counts)) + 60 * len(one)
 
     def key(self, row: int) -> EntryKey:
         """The key of a row of the index."""
@@ -110,17 +106,9 @@ class SealedPart:
         return found
 
     def vectors(self, rows: int) -> tuple[Vectors, npt.NDArray[np.float32]] | None:
-        """The rows' vectors, or ``None`` when there are none. Not too wide ones are kept as
-        float32 from the first use on, which searches them in a third of the time."""
+        """The rows' vectors, or ``None`` when there are none."""
         one = self._segment
-        width = one.vectors.shape[1]
-        if not width or not len(one):
-            return None
-        if width > _WIDENED_DIMENSIONS:
-            return one.vectors, one.scales
-        if self._wide is None:
-            self._wide = one.vectors.astype(np.float32)
-        return self._wide, one.scales
+        return (one.vectors, one.scales) if one.vectors.shape[1] and len(one) else None
 
 
 class TailPart:

@@ -20,14 +20,14 @@ from secondcall.recall.query import Query, TimeHint
 __all__ = ["Postings", "Scored", "View", "profile_of", "score", "signals"]
 
 Floats = npt.NDArray[np.float32]
-Vectors = npt.NDArray[np.int8] | npt.NDArray[np.float32]
+Vectors = npt.NDArray[np.int8]
 Mask = npt.NDArray[np.bool_]
 
 _K1 = 1.2
 _B = 0.75
 _LEAST_COSINE = 0.25
 _MAX_TERMS = 24
-_CHUNK_ROWS = 2_048
+_CHUNK_ROWS = 1_024
 _DAY_US = 86_400_000_000
 
 
@@ -215,16 +215,17 @@ def _meaning(view: View, vector: Floats) -> tuple[Floats, Floats] | None:
 
 
 def _products(vectors: Vectors, whole: Floats) -> Floats:
-    """Each row's product with the question; int8 rows are widened a stretch at a time.
+    """Each row's product with the question, widened a stretch at a time, which stays in the cache.
 
     Not by "@": a BLAS that waits for its second thread is 20 times slower on a busy machine.
     """
-    if vectors.dtype == np.float32:
-        return np.vecdot(vectors, whole)
     products = np.empty(len(vectors), dtype=np.float32)
+    buffer = np.empty((min(_CHUNK_ROWS, len(vectors)), len(whole)), dtype=np.float32)
     for start in range(0, len(vectors), _CHUNK_ROWS):
-        wide = vectors[start : start + _CHUNK_ROWS].astype(np.float32)
-        products[start : start + len(wide)] = np.vecdot(wide, whole)
+        part = vectors[start : start + _CHUNK_ROWS]
+        wide = buffer[: len(part)]
+        np.copyto(wide, part)
+        np.vecdot(wide, whole, out=products[start : start + len(part)])
     return products
 
 

@@ -17,7 +17,17 @@ from typing import Any, cast, get_args
 from secondcall.abc import EntryKey, NewEntry, StoredEntry, Written
 from secondcall.checks import check_id, check_json, check_metadata, check_text, from_us, to_us
 from secondcall.errors import InvalidValue, StoreCorrupt, TooLarge
-from secondcall.types import Item, ItemKey, Message, Recorded, RecordedItem, Role, ToolCall
+from secondcall.types import (
+    Item,
+    ItemKey,
+    JsonValue,
+    Message,
+    Metadata,
+    Recorded,
+    RecordedItem,
+    Role,
+    ToolCall,
+)
 
 __all__ = [
     "MAX_BATCH_ITEMS",
@@ -28,6 +38,7 @@ __all__ = [
     "report",
     "text_of",
     "weight",
+    "words_of",
 ]
 
 MAX_ITEM_BYTES = 4 * 1024 * 1024
@@ -78,10 +89,7 @@ def decode_entry(user_id: str, entry: StoredEntry) -> RecordedItem:
         content = cast("dict[str, Any]", json.loads(entry.body))
         item = _item(entry.key, content, at)
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreCorrupt(
-            f"the stored {entry.key.kind} {entry.key.id!r} of session {entry.key.session_id!r} "
-            f"cannot be read ({type(error).__name__}); run 'secondcall doctor'"
-        ) from None
+        raise _unreadable(entry, error) from None
     return RecordedItem(
         key=ItemKey(user_id, *entry.key),
         item=item,
@@ -90,6 +98,20 @@ def decode_entry(user_id: str, entry: StoredEntry) -> RecordedItem:
         position=entry.position,
         recorded_at=from_us(entry.recorded_us),
     )
+
+
+def words_of(entry: StoredEntry) -> tuple[str, str | None, str, Metadata]:
+    """Role (empty for a tool call), speaker, words and metadata of a stored entry: what an index
+    needs, without making the item. Raises: ``StoreCorrupt`` naming its key."""
+    try:
+        content = cast("dict[str, Any]", json.loads(entry.body))
+        metadata = content.get("metadata", {})
+        if entry.key.kind == "message":
+            return content["role"], content.get("speaker"), content["text"], metadata
+        words = _call_words(content["name"], content["arguments"], content.get("output"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(entry, error) from None
+    return "", None, words, metadata
 
 
 def report(user_id: str, entries: Sequence[NewEntry], written: Written) -> Recorded:
@@ -108,12 +130,19 @@ def text_of(item: Item) -> str:
     """The words of an item, as recall and the token count see them."""
     if isinstance(item, Message):
         return item.text
-    arguments = (
-        item.arguments
-        if isinstance(item.arguments, str)
-        else json.dumps(item.arguments, ensure_ascii=False)
+    return _call_words(item.name, item.arguments, item.output)
+
+
+def _call_words(name: str, arguments: JsonValue, output: str | None) -> str:
+    said = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return f"{name} {said} {output or ''}".rstrip()
+
+
+def _unreadable(entry: StoredEntry, error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the stored {entry.key.kind} {entry.key.id!r} of session {entry.key.session_id!r} "
+        f"cannot be read ({type(error).__name__}); run 'secondcall doctor'"
     )
-    return f"{item.name} {arguments} {item.output or ''}".rstrip()
 
 
 def weight(value: object) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from secondcall.abc import Batch, DocumentWrite, EntryKey
+from secondcall.abc import ANY_VERSION, Batch, DocumentWrite, EntryKey
 from secondcall.checks import parse_duration, to_us
 from secondcall.errors import InvalidValue, StoreCorrupt, VersionConflict
 from secondcall.types import ItemKind
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from secondcall.abc import Epoch, Scope, Store
 
 __all__ = [
+    "REMOVAL_MARK",
     "Retention",
     "change_policy",
     "expired_keys",
@@ -31,6 +32,8 @@ __all__ = [
 
 _KINDS = (*get_args(ItemKind), "fact")
 _KIND, _KEY = "retention", "policy"
+REMOVAL_MARK = DocumentWrite(kind="removal", key="last", body=b"{}", expected_version=ANY_VERSION)
+"""Written with every removal: its version tells whoever builds segments that something went."""
 _PAGE = 1_000
 _MAX_TRIES = 20
 
@@ -159,6 +162,6 @@ async def remove_items(
     """Remove items from the record, page by page; how many were there. Segments are not touched."""
     removed = 0
     for start in range(0, len(keys), _PAGE):
-        batch = Batch(removals=keys[start : start + _PAGE])
+        batch = Batch(removals=keys[start : start + _PAGE], documents=[REMOVAL_MARK])
         removed += (await store.write(scope, batch, epoch=epoch, now_us=now_us)).removed
     return removed

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secondcall.recall.segment import IndexRow, Removal, embedding_text
-from secondcall.record.append import decode_entry, text_of
-from secondcall.types import Message
+from secondcall.record.append import words_of
 
 if TYPE_CHECKING:
     from secondcall.abc import Change, Embedder, Scope, Store
@@ -44,27 +43,26 @@ async def read_tail(store: Store, scope: Scope, *, after: int, through: int) -> 
         )
         if not page:
             return tail
-        to_rows(scope.name, page, tail)
+        to_rows(page, tail)
     return tail
 
 
-def to_rows(user_id: str, changes: Sequence[Change], tail: Tail) -> None:
+def to_rows(changes: Sequence[Change], tail: Tail) -> None:
     """Add ``changes`` to ``tail``. Items removed since they were appended have no row."""
     for change in changes:
         tail.last_change = change.number
         if change.kind == "entry" and change.entry is not None and change.entry.body:
-            item = decode_entry(user_id, change.entry)
-            message = item.item if isinstance(item.item, Message) else None
+            role, speaker, text, metadata = words_of(change.entry)
             tail.rows.append(
                 IndexRow(
                     change=change.number,
                     position=change.entry.position,
                     key=change.entry.key,
                     at_us=change.entry.at_us,
-                    role="" if message is None else message.role,
-                    speaker=None if message is None else message.speaker,
-                    text=_clamped(text_of(item.item)),
-                    metadata=item.item.metadata,
+                    role=role,
+                    speaker=speaker,
+                    text=_clamped(text),
+                    metadata=metadata,
                 )
             )
         elif change.kind == "removal" and change.key is not None:

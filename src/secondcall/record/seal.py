@@ -20,6 +20,7 @@ from secondcall.errors import StoreCorrupt, VersionConflict
 from secondcall.recall.analyze import ANALYZER_ID
 from secondcall.recall.segment import FORMAT_VERSION, Segment, decode, encode, merge
 from secondcall.record.manifest import Listed, Manifest, manifest_write, mergeable, read_manifest
+from secondcall.record.retain import REMOVAL_MARK
 from secondcall.record.rows import Tail, VectorCache, embed, embed_local, read_tail
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Sealer:
         if header is None or header.epoch != epoch or header.change - start < minimum:
             return 0
         through = min(header.change, start + _CHUNK)
+        mark = await self._removal_mark(scope)
         listed = await self._build(scope, epoch, start + 1, through)
         segments = [*manifest.segments, listed]
         obsolete: list[Listed] = []
@@ -110,11 +112,17 @@ class Sealer:
             await self.store.delete_blobs(scope, [one.name for one in made])
             return 0
         await self.store.delete_blobs(scope, [one.name for one in obsolete])
-        await self._purge_removed(scope, epoch, since=header.change)
+        await self._purge_removed(scope, epoch, since=header.change, mark=mark)
         return through - start
 
-    async def _purge_removed(self, scope: Scope, epoch: Epoch, *, since: int) -> None:
+    async def _removal_mark(self, scope: Scope) -> int:
+        document = await self.store.document(scope, REMOVAL_MARK.kind, REMOVAL_MARK.key)
+        return 0 if document is None else document.version
+
+    async def _purge_removed(self, scope: Scope, epoch: Epoch, *, since: int, mark: int) -> None:
         """Take out what was removed while segments were being built that may hold it."""
+        if await self._removal_mark(scope) == mark:
+            return
         header = await self.store.header(scope)
         if header is None or header.change == since:
             return
@@ -135,6 +143,7 @@ class Sealer:
             header = await self.store.header(scope)
             if header is None:
                 return 0
+            mark = await self._removal_mark(scope)
             manifest = await read_manifest(self.store, scope)
             segments: list[Listed] = []
             for start in range(1, header.change + 1, _CHUNK):
@@ -144,7 +153,7 @@ class Sealer:
                     progress(through, header.change)
             if await self._swap(scope, epoch, manifest, segments):
                 await self.store.delete_blobs(scope, [one.name for one in manifest.segments])
-                await self._purge_removed(scope, epoch, since=header.change)
+                await self._purge_removed(scope, epoch, since=header.change, mark=mark)
                 return header.change
             await self.store.delete_blobs(scope, [one.name for one in segments])
             await self._step_back(attempt)

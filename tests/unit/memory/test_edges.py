@@ -296,6 +296,7 @@ def test_closing_a_tenant_leaves_the_others_open(url: str) -> None:
         with memory.tenant("other") as other:
             other.user("ann").session("s").record(Message("user", "hi"))
         memory.user("ann").session("s").record(Message("user", "hi"))
+        assert len(list(memory.user("ann").items())) == 1
 
 
 @pytest.mark.parametrize("limit", [0, -1, "3", None, 1.5])

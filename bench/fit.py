@@ -192,7 +192,7 @@ def _store(path: Path, groups: Sequence[Sequence[Example]]) -> None:
         for number, one in enumerate(several):
             for name in Example.__dataclass_fields__:
                 arrays[f"{group}.{number}.{name}"] = getattr(one, name)
-    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType] - keywords are arrays
 
 
 def _restore(path: Path) -> list[list[Example]]:

@@ -124,8 +124,8 @@ async def test_nothing_acknowledged_is_lost(tmp_path: Path, server: subprocess.P
         await _verify(path, acknowledged)
         total += sum(map(len, acknowledged.values()))
     connection = apsw.Connection(str(path))
-    checked = connection.execute("PRAGMA integrity_check").fetchall()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    erased = connection.execute("SELECT count(*) FROM partitions WHERE epoch IS NULL").fetchall()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    checked = connection.execute("PRAGMA integrity_check").fetchall()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in apsw
+    erased = connection.execute("SELECT count(*) FROM partitions WHERE epoch IS NULL").fetchall()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in apsw
     connection.close()
     assert checked == [("ok",)]
     assert erased == [(0,)]

@@ -64,10 +64,10 @@ def tell_apart(item: Item) -> JsonValue:
 
 def refuse(memory: Memory) -> None:
     """Mistakes that a type checker must see; an ignore that is not needed is an error."""
-    Message("robot", "beep")  # pyright: ignore[reportArgumentType]
-    Message("user", "hi", "id-1")  # pyright: ignore[reportCallIssue]
-    memory.user(4711)  # pyright: ignore[reportArgumentType]
-    memory.user("ana").remember("diet", "vegan", kind="taste")  # pyright: ignore[reportArgumentType, reportUnusedCoroutine]
+    Message("robot", "beep")  # pyright: ignore[reportArgumentType] - must be refused
+    Message("user", "hi", "id-1")  # pyright: ignore[reportCallIssue] - must be refused
+    memory.user(4711)  # pyright: ignore[reportArgumentType] - must be refused
+    memory.user("ana").remember("diet", "vegan", kind="taste")  # pyright: ignore[reportArgumentType, reportUnusedCoroutine] - must be refused
 
 
 def blocking() -> None:

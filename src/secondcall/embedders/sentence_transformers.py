@@ -13,7 +13,7 @@ from secondcall.abc import Embedder
 from secondcall.errors import EmbedderError, MissingExtra
 
 try:
-    import sentence_transformers  # pyright: ignore[reportMissingImports]
+    import sentence_transformers  # pyright: ignore[reportMissingImports] - an extra
 except ImportError:
     raise MissingExtra(
         "this embedder needs sentence-transformers; pip install 'secondcall[sentence-transformers]'"

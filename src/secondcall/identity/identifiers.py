@@ -158,7 +158,7 @@ def identifiers_from(
         except InvalidValue as error:
             rejected.append(Rejected(field=field, reason=str(error)))
         else:
-            usable.append(Identifier(kind, value, trust))  # pyright: ignore[reportArgumentType]
+            usable.append(Identifier(kind, value, trust))  # pyright: ignore[reportArgumentType] - kinds are checked
     return Identifiers(usable=in_order_of_trust(usable), rejected=tuple(rejected))
 
 

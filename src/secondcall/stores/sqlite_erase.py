@@ -151,7 +151,7 @@ def _overwrite_unused(file: apsw.VFSFile, page_bytes: int, pages: int) -> None:
         data = file.xRead(count * page_bytes, start * page_bytes)
         for low, high in _unused_ranges(data, page_bytes, first=start == 0):
             empty = bytes(high - low)
-            file.xWrite(empty, start * page_bytes + low)  # pyright: ignore[reportUnknownMemberType]
+            file.xWrite(empty, start * page_bytes + low)  # pyright: ignore[reportUnknownMemberType] - untyped in apsw
             wrote = True
     if wrote:
         file.xSync(apsw.SQLITE_SYNC_FULL)

@@ -283,7 +283,7 @@ def run(connection: apsw.Connection, sql: str, values: Sequence[Value] = ()) -> 
 def rows_of(connection: apsw.Connection, sql: str, values: Sequence[Value] = ()) -> list[Row]:
     """All rows of a query."""
     cursor = connection.execute(sql, values)  # pyright: ignore[reportUnknownMemberType] - stubs
-    rows = cursor.fetchall()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    rows = cursor.fetchall()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in apsw
     return cast("list[Row]", rows)
 
 

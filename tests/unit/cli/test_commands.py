@@ -589,8 +589,10 @@ def test_identity(secondcall: Secondcall, talk: str) -> None:
 def test_tenants_are_apart(secondcall: Secondcall, talk: str) -> None:
     """What one tenant holds is unknown under another."""
     secondcall("import", "--user", "ada", "--tenant", "north", talk)
-    secondcall("brief", "--user", "ada", expect=1)
-    secondcall("brief", "--user", "ada", "--tenant", "north")
+    elsewhere = secondcall("brief", "--user", "ada", expect=1)
+    there = secondcall("brief", "--user", "ada", "--tenant", "north")
+    assert elsewhere.out == ""
+    assert there.out != ""
 
 
 def test_store_errors_are_one_line(secondcall: Secondcall) -> None:

@@ -165,4 +165,4 @@ def test_wrong_settings_are_refused() -> None:
     """An address without a scheme and sizes below 1 are usage errors."""
     for arguments in ({"base_url": "localhost:80"}, {"batch_size": 0}, {"dimensions": 0}):
         with pytest.raises(InvalidValue):
-            OpenAIEmbedder("m", **arguments)  # pyright: ignore[reportArgumentType]
+            OpenAIEmbedder("m", **arguments)  # pyright: ignore[reportArgumentType] - wrong on purpose

@@ -47,7 +47,7 @@ def row(
         role=role,
         speaker=speaker,
         text=text,
-        metadata=metadata or {},  # pyright: ignore[reportArgumentType]
+        metadata=metadata or {},  # pyright: ignore[reportArgumentType] - any JSON object may come
     )
 
 

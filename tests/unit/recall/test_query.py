@@ -94,5 +94,9 @@ def test_the_ends_of_a_long_question_count() -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=())), st.datetimes())
 def test_any_text_is_parsed(text: str, at: datetime) -> None:
-    """Every text is taken apart, from every moment, without an error."""
-    parse(text, at=at.replace(tzinfo=UTC), speakers=["Anna"], analyzer=Analyzer())
+    """Every text is taken apart, from every moment, and the same way each time."""
+    moment = at.replace(tzinfo=UTC)
+    first, second = (
+        parse(text, at=moment, speakers=["Anna"], analyzer=Analyzer()) for _ in range(2)
+    )
+    assert first == second

@@ -69,7 +69,7 @@ def test_the_profile_follows_the_structure_of_the_record(
 ) -> None:
     """Named people talking to each other are one kind, a user and an assistant the other."""
     rows = [row(1 + n, "x", role=mouth[0], speaker=mouth[1]) for n, mouth in enumerate(mouths)]
-    assert profile_of(index_of(rows)._snapshot(()).view) == profile  # pyright: ignore[reportPrivateUsage]
+    assert profile_of(index_of(rows)._snapshot(()).view) == profile  # pyright: ignore[reportPrivateUsage] - seen from inside
 
 
 def test_profiles_name_only_signals_that_exist() -> None:

@@ -161,7 +161,7 @@ async def test_pinned_log_is_told_and_cleaned_at_the_next_open(
     word = secrets.token_hex(8)
     await record(store, entry("a", word))
     reader = apsw.Connection(str(path))
-    reader.execute("BEGIN; SELECT count(*) FROM changes").fetchall()  # pyright: ignore[reportUnknownMemberType]
+    reader.execute("BEGIN; SELECT count(*) FROM changes").fetchall()  # pyright: ignore[reportUnknownMemberType] - untyped in apsw
     await record(store, entry("b", word))
     await store.erase(Scope("tenant", "user", "alice"))
     result = await store.finish_erasure()

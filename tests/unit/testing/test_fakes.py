@@ -28,9 +28,9 @@ def test_clock_speaks_utc() -> None:
     assert clock.now() == datetime(2026, 5, 1, tzinfo=UTC)
     assert clock.now().tzinfo is UTC
     with pytest.raises(InvalidValue, match="naive"):
-        clock.set(datetime(2026, 5, 1))  # noqa: DTZ001 - the point of the test
+        clock.set(datetime(2026, 5, 1))  # noqa: DTZ001 - that is the point - the point of the test
     with pytest.raises(InvalidValue, match="naive"):
-        FrozenClock(datetime(2026, 5, 1))  # noqa: DTZ001
+        FrozenClock(datetime(2026, 5, 1))  # noqa: DTZ001 - that is the point
 
 
 async def test_embedder_ranks_by_shared_words() -> None:

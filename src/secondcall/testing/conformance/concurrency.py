@@ -190,9 +190,9 @@ class ConcurrencySuite(StoreSuite):
                 try:
                     await write_documents(store, document("d", b"%d" % task, expected=version))  # noqa: B023 - used within its round
                 except VersionConflict as conflict:
-                    found.append(conflict.found)  # noqa: B023
+                    found.append(conflict.found)  # noqa: B023 - ends within its round
                 else:
-                    won.append(task)  # noqa: B023
+                    won.append(task)  # noqa: B023 - ends within its round
 
             await _at_once(10, attempt)
             assert len(won) == 1

@@ -1,4 +1,4 @@
-"""The ports: what a store, an embedder, a token counter and a clock must give.
+"""The ports: what a store, an embedder, a model, a token counter and a clock must give.
 
 A store stores; it does not search. Everything it holds hangs on a *scope*, one partition of one
 tenant, and every write carries the partition's *epoch*, so that what was queued before an erasure
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from secondcall.types import ItemKind
+    from secondcall.types import ItemKind, JsonValue
 
 __all__ = [
     "ANY_VERSION",
@@ -28,6 +28,7 @@ __all__ = [
     "Capabilities",
     "Change",
     "Clock",
+    "Completion",
     "Document",
     "DocumentWrite",
     "Embedder",
@@ -35,9 +36,11 @@ __all__ = [
     "Epoch",
     "ErasureResult",
     "Header",
+    "LanguageModel",
     "NewEntry",
     "Outcome",
     "Partition",
+    "Prompt",
     "Scope",
     "SessionOutline",
     "Store",
@@ -399,6 +402,42 @@ class Embedder(ABC):
     @abstractmethod
     async def embed_query(self, text: str) -> npt.NDArray[np.float32]:
         """One vector ``(dimensions,)``, unit length. Raises: ``EmbedderError``."""
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+        return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What a language model is asked. ``schema`` is a JSON Schema that the answer must follow;
+    ``max_tokens`` bounds the answer."""
+
+    system: str
+    user: str
+    max_tokens: int | None = None
+    schema: Mapping[str, JsonValue] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a language model answered; ``truncated`` when it ran into ``max_tokens``."""
+
+    text: str
+    truncated: bool = False
+
+
+class LanguageModel(ABC):
+    """A model that works in the background: it is never on the way to a reply.
+
+    What a call used is reported with ``secondcall.usage.report`` by whoever implements this.
+    """
+
+    id: str
+
+    @abstractmethod
+    async def complete(self, prompt: Prompt) -> Completion:
+        """The answer to one prompt. Raises: ``ModelError``."""
 
     async def aclose(self) -> None:
         """Let go of connections."""

@@ -6,6 +6,7 @@
     ├── UsageError                you called it wrongly
     │   ├── InvalidValue          (ValueError) a field, id, time or limit that is not accepted
     │   │   └── TooLarge          over a documented limit
+    │   │       └── OverBudget    does not fit into a token limit; carries part, tokens and limit
     │   ├── UnknownName           (LookupError) no such scheme, embedder, format, fact, session
     │   ├── MissingExtra          (ImportError) an optional package is not installed
     │   └── NotOpen               used before ``async with`` or after ``aclose``
@@ -17,7 +18,8 @@
         │   └── SchemaTooNew      written by a newer release
         ├── VersionConflict       a compare-and-set lost; carries both versions
         ├── UserErased            the user was forgotten since this handle was made
-        └── EmbedderError         an embedder or model failed or answered out of form
+        ├── EmbedderError         an embedder failed or answered out of form
+        └── ModelError            a language model failed or answered out of form
 
 Messages name the field, id, size or position, what was expected and what to do. They never hold
 remembered text, and phone numbers only masked.
@@ -29,8 +31,10 @@ __all__ = [
     "EmbedderError",
     "InvalidValue",
     "MissingExtra",
+    "ModelError",
     "NotOpen",
     "OperationFailed",
+    "OverBudget",
     "SchemaTooNew",
     "SecondcallError",
     "StoreBusy",
@@ -59,6 +63,22 @@ class InvalidValue(UsageError, ValueError):
 
 class TooLarge(InvalidValue):
     """A value over a documented limit."""
+
+
+class OverBudget(TooLarge):
+    """Something that may not be left out does not fit into its token limit.
+
+    ``part`` names it, ``tokens`` is what it takes and ``limit`` what there is.
+    """
+
+    def __init__(self, part: str, *, tokens: int, limit: int, advice: str) -> None:
+        self.part = part
+        self.tokens = tokens
+        self.limit = limit
+        super().__init__(
+            f"{part} takes {tokens:,} tokens, {tokens - limit:,} more than the {limit:,} there "
+            f"are; {advice}"
+        )
 
 
 class UnknownName(UsageError, LookupError):
@@ -126,3 +146,7 @@ class UserErased(OperationFailed):
 
 class EmbedderError(OperationFailed):
     """An embedder failed or answered out of form."""
+
+
+class ModelError(OperationFailed):
+    """A language model failed or answered out of form."""

@@ -1,8 +1,8 @@
-"""From a URL to its store and from ``"provider:model"`` to its embedder.
+"""From a URL to its store and from ``"provider:model"`` to its embedder or language model.
 
 Third parties register through the entry point groups ``secondcall.stores`` (name: URL scheme,
-object: ``(url) -> Store``) and ``secondcall.embedders`` (name: provider, object:
-``(model) -> Embedder``).
+object: ``(url) -> Store``), ``secondcall.embedders`` and ``secondcall.models`` (name: provider, object:
+``(model) -> Embedder`` or ``(model) -> LanguageModel``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from secondcall.errors import UnknownName
 
 if TYPE_CHECKING:
-    from secondcall.abc import Embedder, Store, TokenCounter
+    from secondcall.abc import Embedder, LanguageModel, Store, TokenCounter
 
-__all__ = ["default_counter", "embedder_from_name", "store_from_url"]
+__all__ = ["default_counter", "embedder_from_name", "model_from_name", "store_from_url"]
 
 _STORES = {
     "memory": ("secondcall.stores.memory", "MemoryStore"),
@@ -32,6 +32,7 @@ _EMBEDDERS = {
     ),
     "openai": ("secondcall.embedders.openai", "OpenAIEmbedder"),
 }
+_MODELS = {"openai": ("secondcall.models.openai", "OpenAIModel")}
 
 
 def default_counter() -> TokenCounter:
@@ -68,6 +69,19 @@ def embedder_from_name(name: str) -> Embedder:
         known = ", ".join(sorted(_EMBEDDERS))
         raise UnknownName(f"no embedder is named {provider!r}; known are {known}")
     return cast("Embedder", factory(model) if model else factory())
+
+
+def model_from_name(name: str) -> LanguageModel:
+    """The language model named ``"provider:model"``, e.g. ``"openai:qwen3@http://host:8000/v1"``.
+
+    Raises: ``UnknownName``, and ``MissingExtra`` when its package is not installed.
+    """
+    provider, _, model = name.partition(":")
+    factory = _find("secondcall.models", provider, _MODELS)
+    if factory is None:
+        known = ", ".join(sorted(_MODELS))
+        raise UnknownName(f"no language model is named {provider!r}; known are {known}")
+    return cast("LanguageModel", factory(model) if model else factory())
 
 
 def _find(

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "secondcall"
 
 GROUND = frozenset({"types", "errors"})
-PORTS = GROUND | {"abc", "checks"}
+PORTS = GROUND | {"abc", "checks", "usage"}
 ROOMS = frozenset(
     {"identity", "record", "facts", "recall", "shortterm", "state", "context", "telemetry"}
 )
@@ -28,19 +28,20 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "checks": GROUND,
     "abc": GROUND,
+    "usage": GROUND,
     "telemetry": GROUND,
     "config": GROUND | {"checks"},
     "registry": PORTS | {"embedders"},
     "stores": GROUND | {"abc"},
-    "embedders": GROUND | {"abc"},
-    "models": GROUND | {"abc"},
+    "embedders": GROUND | {"abc", "usage"},
+    "models": GROUND | {"abc", "usage"},
     "identity": PORTS | {"telemetry"},
     "facts": PORTS | {"telemetry"},
     "recall": PORTS,
     "record": PORTS | {"recall", "telemetry"},
-    "shortterm": PORTS | {"telemetry"},
+    "shortterm": PORTS | {"telemetry", "registry"},
     "state": PORTS | {"telemetry"},
-    "context": PORTS | {"recall", "facts", "state"},
+    "context": PORTS | {"recall", "facts", "state", "shortterm"},
     "memory": PORTS | ROOMS | {"config", "registry"},
     "sync": BELOW_FACES,
     "tools": BELOW_FACES,

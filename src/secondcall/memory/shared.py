@@ -26,7 +26,7 @@ from secondcall.record.rows import embed
 from secondcall.record.seal import SEAL_CHANGES
 
 if TYPE_CHECKING:
-    from secondcall.abc import Clock, Embedder, Header, Store, TokenCounter
+    from secondcall.abc import Clock, Embedder, Header, LanguageModel, Store, TokenCounter
     from secondcall.memory.background import Background
     from secondcall.record.index import IndexCache
     from secondcall.record.seal import Sealer
@@ -53,6 +53,7 @@ class Shared:
 
     store: Store
     embedder: Embedder
+    model: LanguageModel | None
     counter: TokenCounter
     clock: Clock
     cache: IndexCache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import anyio.to_thread
 
 from secondcall import identity, registry
-from secondcall.abc import Clock, Embedder, Store, TokenCounter
+from secondcall.abc import Clock, Embedder, LanguageModel, Store, TokenCounter
 from secondcall.checks import check_id, check_limit, to_us
 from secondcall.errors import InvalidValue, NotOpen
 from secondcall.memory.background import Background
@@ -43,6 +43,7 @@ class Memory:
         *,
         tenant_id: str = "default",
         embedder: str | Embedder = "static",
+        model: str | LanguageModel | None = None,
         counter: TokenCounter | None = None,
         clock: Clock | None = None,
         retain: object = None,
@@ -50,7 +51,9 @@ class Memory:
     ) -> Memory:
         """Memory over ``url``, to be used as ``async with Memory.open(...) as memory``.
 
-        ``embedder`` is a name like ``"static"`` or ``"openai:model"``, or an object. ``retain`` is
+        ``embedder`` is a name like ``"static"`` or ``"openai:model"``, or an object. ``model`` is a
+        language model, by name or as an object, that works in the background; none is needed.
+        ``retain`` is
         how long things are kept: ``"90d"``, a ``timedelta``, or one by kind
         (``{"tool_call": "30d"}``); for ever by default. ``index_bytes`` bounds the search indexes
         held in memory.
@@ -63,10 +66,13 @@ class Memory:
             raise InvalidValue(f"url must be text or a Store, not {type(url).__name__}")
         if isinstance(embedder, str):
             embedder = registry.embedder_from_name(embedder)
+        if isinstance(model, str):
+            model = registry.model_from_name(model)
         clock = SystemClock() if clock is None else clock
         shared = Shared(
             store=store,
             embedder=embedder,
+            model=model,
             counter=registry.default_counter() if counter is None else counter,
             clock=clock,
             cache=IndexCache(
@@ -112,6 +118,8 @@ class Memory:
             await self._shared.drain(_CLOSE_SECONDS)
             await self._shared.background.aclose(_CLOSE_SECONDS)
             await self._shared.embedder.aclose()
+            if self._shared.model is not None:
+                await self._shared.model.aclose()
             await self._shared.store.aclose()
 
     async def identify(

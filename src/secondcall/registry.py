@@ -1,8 +1,8 @@
 """From a URL to its store and from ``"provider:model"`` to its embedder or language model.
 
 Third parties register through the entry point groups ``secondcall.stores`` (name: URL scheme,
-object: ``(url) -> Store``), ``secondcall.embedders`` and ``secondcall.models`` (name: provider, object:
-``(model) -> Embedder`` or ``(model) -> LanguageModel``).
+object: ``(url) -> Store``), ``secondcall.embedders`` (name: provider, object:
+``(model) -> Embedder``) and ``secondcall.models`` (``(model) -> LanguageModel``).
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 

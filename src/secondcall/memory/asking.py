@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from secondcall.context.known import Known
     from secondcall.memory.shared import Place
     from secondcall.recall.index import Hit, SearchResult
+    from secondcall.record.retain import Retention
 
 __all__ = ["Question", "ask", "clamp_query"]
 
@@ -80,6 +82,34 @@ def clamp_query(query: str) -> str:
     return f"{query[:half]} {query[-half:]}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a search stood on: if all of it is still so afterwards, the search holds."""
+
+    opened: OpenIndex
+    applied: Mapping[Scope, int]
+    known: Known
+    policy: Retention
+
+
+def _seen(place: Place) -> _Seen | None:
+    """What the last question of this handle stood on, so that the next can be searched for while
+    it is looked up whether anything changed."""
+    last = place.last_look()
+    if last is None:
+        return None
+    scopes, policy = last
+    opened = place.shared.cache.peek(scopes)
+    known = None if opened is None else place.shared.peek_known(opened)
+    if opened is None or known is None:
+        return None
+    return _Seen(opened, dict(opened.applied), known, policy)
+
+
+def _hidden(place: Place, known: Known) -> Collection[ItemKey]:
+    return frozenset() if place.trust == "verified" else known.sensitive_items
+
+
 async def ask(place: Place, question: Question, started: float) -> Recalled:
     """Answer ``question``; ``started`` is when it was asked, on the performance counter."""
     if question.by not in ("message", "turn", "session"):
@@ -104,15 +134,24 @@ async def _answer(
     place: Place, question: Question, started: float, *, until: float | None
 ) -> Recalled:
     finish = _finish(place, question, started)
-    opened, stale = await _open(place, started, until)
+    seen = _seen(place)
+    opening = asyncio.ensure_future(_open(place, started, until))
+    try:
+        vector = await _query_vector(place, question, until)
+        early = None if seen is None else await _found(place, question, vector, seen)
+        opened, stale = await opening
+    finally:
+        opening.cancel()
     if opened is None:
         return finish([], [], reason=_LATE, withheld=0, stale=True)
     place.looked(opened)
     known = await place.shared.known_of(opened)
+    now_seen = _Seen(opened, dict(opened.applied), known, await place.retention())
+    if early is None or now_seen != seen:
+        early = await _found(place, question, vector, now_seen)
+    result, items = early
     sensitive = place.trust == "verified"
-    hidden = frozenset[ItemKey]() if sensitive else known.sensitive_items
-    vector = await _query_vector(place, question, until)
-    result, items = await _found(place, question, opened, vector, hidden)
+    hidden = _hidden(place, known)
     oldest = await place.oldest_fact()
     search = partial(
         known.search,
@@ -189,17 +228,13 @@ async def _query_vector(
 
 
 async def _found(
-    place: Place,
-    question: Question,
-    opened: OpenIndex,
-    vector: npt.NDArray[np.float32] | None,
-    hidden: Collection[ItemKey],
+    place: Place, question: Question, vector: npt.NDArray[np.float32] | None, seen: _Seen
 ) -> tuple[SearchResult, list[RecalledItem]]:
     """The search and its items; a wider one when some of what it found has run out or is gone."""
     limit = question.limit
     while True:
-        result = await _search(place, question, opened, vector, hidden, limit)
-        items = await _fetch(place, opened, result.hits)
+        result = await _search(place, question, vector, seen, limit)
+        items = await _fetch(place, seen, result.hits)
         if len(items) >= question.limit or len(result.hits) < limit:
             return result, items[: question.limit]
         limit *= 4
@@ -208,14 +243,13 @@ async def _found(
 async def _search(
     place: Place,
     question: Question,
-    opened: OpenIndex,
     vector: npt.NDArray[np.float32] | None,
-    hidden: Collection[ItemKey],
+    seen: _Seen,
     limit: int,
 ) -> SearchResult:
-    policy = await place.retention()
+    opened, hidden = seen.opened, _hidden(place, seen.known)
     now = place.shared.clock.now()
-    cutoffs = {kind: policy.cutoff_us(kind, now) for kind in get_args(ItemKind)}
+    cutoffs = {kind: seen.policy.cutoff_us(kind, now) for kind in get_args(ItemKind)}
     search = partial(
         opened.index.search,
         question.query,
@@ -237,9 +271,9 @@ async def _search(
     return await anyio.to_thread.run_sync(search)
 
 
-async def _fetch(place: Place, opened: OpenIndex, hits: Sequence[Hit]) -> list[RecalledItem]:
+async def _fetch(place: Place, seen: _Seen, hits: Sequence[Hit]) -> list[RecalledItem]:
     """The items of the hits as the record has them now, without what is gone or has run out."""
-    policy = await place.retention()
+    opened, policy = seen.opened, seen.policy
     keys = [item_key(opened.scopes, hit.key) for hit in hits]
     stored: dict[ItemKey, RecordedItem] = {}
     for scope in opened.scopes:

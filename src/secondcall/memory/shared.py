@@ -85,12 +85,17 @@ class Shared:
         """The clock's now in whole microseconds."""
         return to_us("now", self.clock.now())
 
+    def peek_known(self, opened: OpenIndex) -> Known | None:
+        """The view of the user's facts, if it is as new as the index."""
+        cached = self.known.get(opened)
+        return None if cached is None or cached[0] != opened.facts_seen else cached[1]
+
     async def known_of(self, opened: OpenIndex) -> Known:
         """The view of the user's facts, made anew only when they changed."""
         seen = opened.facts_seen
-        cached = self.known.get(opened)
-        if cached is not None and cached[0] == seen:
-            return cached[1]
+        cached = self.peek_known(opened)
+        if cached is not None:
+            return cached
         facts = await all_facts(self.store, opened.scopes)
         hidden = await sensitive_items(self.store, opened.scopes)
         known = await anyio.to_thread.run_sync(know, facts, hidden)
@@ -116,6 +121,7 @@ class Place:
     _looked_at: float = 0.0
     _epoch: Epoch | None = None
     _retention: Retention | None = None
+    _last_look: tuple[tuple[Scope, ...], Retention] | None = None
     _sealed: int = 0
 
     def look_again(self, *, after_seconds: float = 0.0) -> None:
@@ -123,6 +129,10 @@ class Place:
         policy at any time."""
         if time.monotonic() - self._looked_at >= after_seconds:
             self._scopes = self._retention = None
+
+    def last_look(self) -> tuple[tuple[Scope, ...], Retention] | None:
+        """The partitions and the policy as they were last looked up together, or ``None``."""
+        return self._last_look
 
     async def scopes(self) -> tuple[Scope, ...]:
         """The canonical partition first, then those merged into it."""
@@ -150,6 +160,7 @@ class Place:
         if scopes[0] != home:
             return {}
         self._retention = policy
+        self._last_look = scopes, policy
         return {home: header}
 
     async def home(self) -> Scope:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,20 +47,24 @@ STARTS = {
     },
     "people": {
         "word": 1.0,
-        "word_before": 0.4,
-        "word_before2": 0.2,
+        "word_before": 0.6,
         "word_after": 0.2,
-        "session_word": 0.2,
-        "meaning": 0.4,
+        "session_word": 0.4,
+        "meaning": 0.6,
         "meaning_after": 0.0,
-        "speaker": 0.6,
-        "time": 0.6,
+        "speaker": 0.8,
+        "time": 1.0,
+        "length": 0.4,
     },
 }
 """The signals of each profile and where the ascent begins; ``word`` stays 1."""
+ECHOES = frozenset({"assistant"})
+"""The profiles with ``echo``: it rests on the other weights, so a second ascent adds it to them."""
+_ECHO_STARTS = (0.4, 0.8)
+"""Where the second ascent begins; the better end counts, since the slope is nearly flat."""
 _LEAST = {"meaning_before": -0.5}
 """All other weights stay at 0 or above: a signal that speaks against an item needs a reason."""
-_MOST = {"role": 0.8, "speaker": 0.8, "time": 1.0}
+_MOST = {"role": 0.8, "speaker": 0.8, "time": 1.0, "length": 0.8}
 """Hints stay below a full match of words: a question that names somebody is no filter."""
 
 
@@ -73,8 +78,11 @@ class Example:
     gold_sessions: npt.NDArray[np.int64]
 
 
-def examples(cases: Iterable[Case], names: Sequence[str]) -> list[Example]:
-    """The signals ``names`` of each case, through the index that users get."""
+def examples(
+    cases: Iterable[Case], names: Sequence[str], weights: Mapping[str, float] | None = None
+) -> list[Example]:
+    """The signals ``names`` of each case, through the index that users get; ``echo`` is that of
+    ``weights``."""
     embedder = StaticEmbedder()
     found: list[Example] = []
     rows: Sequence[IndexRow] = ()
@@ -84,7 +92,8 @@ def examples(cases: Iterable[Case], names: Sequence[str]) -> list[Example]:
             rows, index = case.rows, UserIndex(embedder_id=embedder.id)
             texts = [embedding_text(one)[:_EMBED_CHARACTERS] for one in rows]
             index.add(rows, embedder.embed(texts))
-        raised = index.signals(case.question, embedder.embed([case.question])[0], at=case.at)
+        vector = embedder.embed([case.question])[0]
+        raised = index.signals(case.question, vector, at=case.at, weights=weights)
         blank = np.zeros(len(rows), np.float32)
         numbers: dict[str, int] = {}
         sessions = [numbers.setdefault(one.key.session_id, len(numbers)) for one in rows]
@@ -168,18 +177,21 @@ def _discounted(ranks: npt.NDArray[np.int64]) -> float:
     return float((1 / np.log2(2 + ranks)).mean())
 
 
-def _load(profile: str, data: Path, cache: Path | None) -> list[list[Example]]:
-    names = list(STARTS[profile])
-    stored = None if cache is None else cache / f"fit-{profile}.npz"
+def _load(
+    profile: str, data: Path, cache: Path | None, weights: Mapping[str, float] | None = None
+) -> list[list[Example]]:
+    names = [*STARTS[profile], *([] if weights is None else ["echo"])]
+    stage = "" if weights is None else "-echo"
+    stored = None if cache is None else cache / f"fit-{profile}{stage}.npz"
     if stored is not None and stored.exists():
         return _restore(stored)
     print(f"signals for {profile!r} …", file=sys.stderr)
     if profile == "assistant":
-        groups = [examples(longmemeval(data), names)]
+        groups = [examples(longmemeval(data), names, weights)]
     else:
         restructured = (as_people(case, n) for n, case in enumerate(longmemeval(data)))
         people = (case for case in restructured if case is not None)
-        groups = [examples(people, names), examples(talks(), names)]
+        groups = [examples(people, names, weights), examples(talks(), names, weights)]
     if stored is not None:
         stored.parent.mkdir(parents=True, exist_ok=True)
         _store(stored, groups)
@@ -209,20 +221,46 @@ def _restore(path: Path) -> list[list[Example]]:
 def fit(profile: str, data: Path, cache: Path | None) -> dict[str, float]:
     """The weights of a profile: the ascent's end, each group of questions counting the same."""
     groups = _load(profile, data, cache)
-    names, start = list(STARTS[profile]), list(STARTS[profile].values())
+    start = STARTS[profile]
+    weights = ascend(list(start.values()), _bounds(start), partial(_rate, groups))
+    _print_figures(profile, "keywords only", groups, np.eye(1, len(start), dtype=np.float32)[0])
+    _print_figures(profile, "fitted", groups, weights)
+    fitted = _named(start, weights)
+    if profile in ECHOES:
+        groups = _load(profile, data, cache, fitted)
+        names = [*start, "echo"]
+        ends = [
+            ascend([*weights.tolist(), begin], _bounds(names), partial(_rate, groups))
+            for begin in _ECHO_STARTS
+        ]
+        weights = max(ends, key=partial(_rate, groups))
+        _print_figures(profile, "with echo", groups, weights)
+        fitted = _named(names, weights)
+    return fitted
 
-    def rate(weights: npt.NDArray[np.float32]) -> float:
-        return sum(objective(group, weights) for group in groups) / len(groups)
 
-    bounds = [(_LEAST.get(name, 0.0), _MOST.get(name, 9.0)) for name in names]
-    weights = ascend(start, bounds, rate)
-    floor = np.array([1.0] + [0.0] * (len(names) - 1), np.float32)
-    for label, chosen in (("keywords only", floor), ("fitted", weights)):
-        for place, group in enumerate(groups):
-            shown = ", ".join(f"{key} {value:.3f}" for key, value in figures(group, chosen).items())
-            print(f"{profile} group {place} ({len(group)} questions), {label}: {shown}")
+def _rate(groups: Sequence[Sequence[Example]], weights: npt.NDArray[np.float32]) -> float:
+    return sum(objective(group, weights) for group in groups) / len(groups)
+
+
+def _bounds(names: Iterable[str]) -> list[tuple[float, float]]:
+    return [(_LEAST.get(name, 0.0), _MOST.get(name, 9.0)) for name in names]
+
+
+def _named(names: Iterable[str], weights: npt.NDArray[np.float32]) -> dict[str, float]:
     fitted = {name: round(float(value), 1) for name, value in zip(names, weights, strict=True)}
     return {name: value for name, value in fitted.items() if value}
+
+
+def _print_figures(
+    profile: str,
+    label: str,
+    groups: Sequence[Sequence[Example]],
+    weights: npt.NDArray[np.float32],
+) -> None:
+    for place, group in enumerate(groups):
+        shown = ", ".join(f"{key} {value:.3f}" for key, value in figures(group, weights).items())
+        print(f"{profile} group {place} ({len(group)} questions), {label}: {shown}")
 
 
 def source(profiles: dict[str, dict[str, float]]) -> str:

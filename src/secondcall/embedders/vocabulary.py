@@ -44,6 +44,10 @@ class BpeVocabulary:
         """How many ids there are, bytes and control words included."""
         return _FIRST_PIECE + len(self._ids)
 
+    def words(self) -> Iterator[str]:
+        """The pieces that begin a word, without the mark of the space, in the order of ids."""
+        return (piece[1:] for piece in self._ids if piece.startswith(_SPACE))
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text; empty for an empty text."""
         found: list[int] = []

@@ -51,10 +51,12 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """Hits, best first; without any, ``reason_if_empty`` says why."""
+    """Hits, best first; without any, ``reason_if_empty`` says why. ``also`` has the scores of the
+    rows that were asked for by key, found or not."""
 
     hits: Sequence[Hit]
     reason_if_empty: str | None = None
+    also: Mapping[EntryKey, float] = field(default_factory=dict[EntryKey, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,19 +107,21 @@ class Snapshot:
             ),
         )
 
-    def postings(self, hashes: Sequence[int]) -> list[Postings]:
+    def postings(self, hashes: Sequence[int]) -> dict[int, Postings]:
         """The rows of each term, over all parts; terms that the record lacks are left out."""
+        if not hashes:
+            return {}
         wanted = np.array(hashes, np.uint64)
         by_part = [part.postings(wanted, self._rows) for part in self._parts]
         bases = [part.base for part in self._parts]
-        joined: list[Postings] = []
-        for several in zip(*by_part, strict=True):
+        joined: dict[int, Postings] = {}
+        for term, *several in zip(hashes, *by_part, strict=True):
             known = [(base, *one) for base, one in zip(bases, several, strict=True) if one]
             if known:
                 owners = np.concatenate([rows for _, rows, _ in known], dtype=np.int64)
                 owners += np.repeat([base for base, _, _ in known], [len(r) for _, r, _ in known])
                 counts = np.concatenate([counts for _, _, counts in known], dtype=np.float32)
-                joined.append(Postings(rows=owners, counts=counts))
+                joined[term] = Postings(rows=owners, counts=counts)
         return joined
 
     def allowed(self, wanted: Filter) -> Mask:

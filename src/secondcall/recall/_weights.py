@@ -9,21 +9,23 @@ __all__ = ["PROFILES"]
 PROFILES: Mapping[str, Mapping[str, float]] = {
     "assistant": {
         "word": 1.0,
-        "word_after": 0.3,
+        "word_after": 0.5,
         "session_word": 0.4,
-        "meaning": 1.7,
-        "meaning_before": -0.4,
+        "meaning": 1.9,
+        "meaning_before": -0.5,
         "role": 0.8,
         "time": 1.0,
+        "echo": 0.5,
     },
     "people": {
         "word": 1.0,
         "word_before": 0.6,
-        "word_after": 0.2,
         "session_word": 0.4,
-        "meaning": 0.6,
+        "meaning": 1.0,
+        "meaning_after": 0.3,
         "speaker": 0.8,
         "time": 1.0,
+        "length": 0.8,
     },
 }
 """Signal -> weight, by the kind of record: named people talking, or a user and an assistant."""

@@ -24,7 +24,7 @@ from secondcall.recall._parts import Part, SealedPart, TailPart
 from secondcall.recall._snapshot import Filter, Grouping, Hit, SearchResult, Snapshot
 from secondcall.recall.analyze import ANALYZER_ID, Analyzer
 from secondcall.recall.query import parse
-from secondcall.recall.rank import score, signals
+from secondcall.recall.rank import echo, score, signals, weighted
 from secondcall.recall.segment import IndexRow, Removal, Segment, key_hash, quantize
 from secondcall.types import ItemKind, Metadata
 
@@ -128,6 +128,7 @@ class UserIndex:
         until: datetime | None = None,
         oldest_us: Mapping[ItemKind, int] | None = None,
         exclude_keys: Collection[EntryKey] = (),
+        also: Collection[EntryKey] = (),
     ) -> SearchResult:
         """The items that answer a question best, as asked at ``at``.
 
@@ -136,7 +137,7 @@ class UserIndex:
         ``exclude_keys`` are left out altogether, as if they had never been said. Items with the
         same words from the same mouth are found once. By "turn" or "session", the best item of
         each. Ties go by later time, then item id. Of a question with more than 24 known words the
-        rarest count.
+        rarest count. ``also`` names rows whose scores are wanted too, found or not.
         """
         if limit < 1:
             return SearchResult(hits=(), reason_if_empty="the limit is below 1")
@@ -159,19 +160,41 @@ class UserIndex:
         query = parse(query_text, at=at, speakers=view.speakers, analyzer=_ANALYZER)
         if query_vector is not None and len(query_vector) != self._dimensions:
             query_vector = None
-        scored = score(view, query, snapshot.postings(query.hashes), query_vector, allowed)
+        scored = score(view, query, snapshot.postings(query.all_hashes), query_vector, allowed)
         if scored is None:
             return SearchResult(hits=(), reason_if_empty=_why(query.hashes, query_text))
         hits = snapshot.hits(snapshot.choose(scored, by=by, limit=limit), scored)
-        return SearchResult(hits=hits, reason_if_empty=None if hits else _NOTHING)
+        scores = self._scores_of(also, scored.total, allowed)
+        return SearchResult(hits=hits, reason_if_empty=None if hits else _NOTHING, also=scores)
 
     def signals(
-        self, query_text: str, query_vector: npt.NDArray[np.float32] | None, *, at: datetime
+        self,
+        query_text: str,
+        query_vector: npt.NDArray[np.float32] | None,
+        *,
+        at: datetime,
+        weights: Mapping[str, float] | None = None,
     ) -> dict[str, npt.NDArray[np.float32]]:
-        """Every signal of a question, one value a row in the order of adding: to fit weights on."""
+        """Every signal of a question, one value a row in the order of adding: to fit weights on.
+
+        With ``weights`` also ``echo``, which rests on what they rank first.
+        """
         snapshot = self._snapshot(())
         query = parse(query_text, at=at, speakers=snapshot.view.speakers, analyzer=_ANALYZER)
-        return signals(snapshot.view, query, snapshot.postings(query.hashes), query_vector)
+        found = signals(snapshot.view, query, snapshot.postings(query.all_hashes), query_vector)
+        if weights is not None:
+            found |= echo(snapshot.view, weighted(found, weights))
+        return found
+
+    def _scores_of(
+        self, keys: Collection[EntryKey], total: npt.NDArray[np.float32], allowed: npt.NDArray[np.bool_]
+    ) -> dict[EntryKey, float]:
+        rows = {key: self._rows_by_key.get(key_hash(key), -1) for key in keys}
+        return {
+            key: float(total[row])
+            for key, row in rows.items()
+            if 0 <= row < len(total) and allowed[row]
+        }
 
     def _expect_width(self, width: int) -> None:
         if width and self._dimensions and width != self._dimensions:

@@ -7,16 +7,19 @@ for now: in other languages the words still work and the hints stay silent.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from secondcall.recall.analyze import Analyzer, term_hash, terms
+from secondcall.recall.related import related
 
 __all__ = ["Query", "TimeHint", "parse"]
 
 _MAX_CHARACTERS = 16_384
+_MAX_RELATED = 64
+"""Of a long question so many terms are looked up for others near to them."""
 _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -104,13 +107,21 @@ class TimeHint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A question taken apart. ``hashes`` are its distinct terms without the speakers' names."""
+    """A question taken apart. ``hashes`` are its distinct terms without the speakers' names,
+    ``related`` the terms near to one of them, with how near (0.5 to 1)."""
 
     text: str
     hashes: Sequence[int]
+    related: Mapping[int, Sequence[tuple[int, float]]]
     role: Literal["user", "assistant"] | None
     speakers: frozenset[str]
     times: Sequence[TimeHint]
+
+    @property
+    def all_hashes(self) -> Sequence[int]:
+        """The terms to look up: its own, then those that are only near."""
+        near = (other for several in self.related.values() for other, _ in several)
+        return list(dict.fromkeys((*self.hashes, *near)))
 
 
 def parse(text: str, *, at: datetime, speakers: Sequence[str], analyzer: Analyzer) -> Query:
@@ -121,10 +132,11 @@ def parse(text: str, *, at: datetime, speakers: Sequence[str], analyzer: Analyze
     clamped = _clamp(text)
     named, cut = _named(clamped, speakers)
     hashes = dict.fromkeys(analyzer.hashes(clamped))
-    without = [name for name in hashes if name not in cut]
+    kept = [name for name in hashes if name not in cut] or list(hashes)
     return Query(
         text=clamped,
-        hashes=without or list(hashes),
+        hashes=kept,
+        related=related(kept[:_MAX_RELATED]),
         role=_role(clamped),
         speakers=named,
         times=time_hints(clamped, at=at),

@@ -17,7 +17,16 @@ import numpy.typing as npt
 from secondcall.recall._weights import PROFILES
 from secondcall.recall.query import Query, TimeHint
 
-__all__ = ["Postings", "Scored", "View", "profile_of", "score", "signals"]
+__all__ = [
+    "Postings",
+    "Scored",
+    "View",
+    "echo",
+    "profile_of",
+    "score",
+    "signals",
+    "weighted",
+]
 
 Floats = npt.NDArray[np.float32]
 Vectors = npt.NDArray[np.int8]
@@ -27,6 +36,9 @@ _K1 = 1.2
 _B = 0.75
 _LEAST_COSINE = 0.25
 _MAX_TERMS = 24
+_ECHOED = 3
+_MOST_ECHOED = 64
+_HEARING = 2_048
 _CHUNK_ROWS = 1_024
 _DAY_US = 86_400_000_000
 
@@ -72,7 +84,7 @@ class Scored:
 def score(
     view: View,
     query: Query,
-    postings: Sequence[Postings],
+    postings: Mapping[int, Postings],
     vector: Floats | None,
     allowed: Mask,
 ) -> Scored | None:
@@ -86,15 +98,27 @@ def score(
     evidence = found.pop("evidence", None)
     if evidence is None:
         return None
-    parts = {
+    parts = weighted(found, weights)
+    if "echo" in weights:
+        parts |= weighted(echo(view, parts), weights)
+    total = _total(parts, len(view.live))
+    return Scored(total=total, parts=parts, found=allowed & (evidence > 0))
+
+
+def weighted(found: Mapping[str, Floats], weights: Mapping[str, float]) -> dict[str, Floats]:
+    """The signals that have a weight, times that weight."""
+    return {
         name: np.float32(weight) * found[name]
         for name, weight in weights.items()
         if weight and name in found
     }
-    total = np.zeros(len(view.live), dtype=np.float32)
+
+
+def _total(parts: Mapping[str, Floats], rows: int) -> Floats:
+    total = np.zeros(rows, dtype=np.float32)
     for part in parts.values():
         total += part
-    return Scored(total=np.round(total, 6), parts=parts, found=allowed & (evidence > 0))
+    return np.round(total, 6)
 
 
 def profile_of(view: View) -> str:
@@ -115,7 +139,7 @@ def profile_of(view: View) -> str:
 def signals(
     view: View,
     query: Query,
-    postings: Sequence[Postings],
+    postings: Mapping[int, Postings],
     vector: Floats | None,
     wanted: Collection[str] | None = None,
 ) -> dict[str, Floats]:
@@ -124,7 +148,7 @@ def signals(
     Beside them ``evidence``: above 0 where words or meaning speak for a row at all.
     """
     found: dict[str, Floats] = {}
-    words = _keywords(view, postings)
+    words = _keywords(view, query, postings)
     if words is not None:
         found["word"], found["session_word"], found["evidence"] = words
         found |= _around(view, "word", words[0], wanted)
@@ -135,6 +159,8 @@ def signals(
         if wanted is None or "session_meaning" in wanted:
             found["session_meaning"] = _best_of_session(view, meaning[0])
         found["evidence"] = np.maximum(near, found.get("evidence", near))
+    if found and (wanted is None or "length" in wanted):
+        found["length"] = _scaled(np.log1p(view.lengths), view.live)
     if query.role in view.roles:
         found["role"] = _equal(view.role_numbers, view.roles.index(query.role))
     if query.speakers:
@@ -145,34 +171,74 @@ def signals(
     return found
 
 
-def _keywords(view: View, postings: Sequence[Postings]) -> tuple[Floats, Floats, Floats] | None:
-    """BM25 by item and by session, over live rows only; ``None`` when no term is in the record.
+def _keywords(
+    view: View, query: Query, postings: Mapping[int, Postings]
+) -> tuple[Floats, Floats, Floats] | None:
+    """BM25 by item and by session, over live rows only; ``None`` when the record has no term.
 
-    The third is the session's own, not scaled: above 0 where the session has a word at all.
+    An item's value of a term is that of the term itself or of a near one, times how near it is,
+    whichever is more. Sessions go by the question's own terms. The third is above 0 where an item
+    or its session has a term at all.
     """
     alive = int(np.count_nonzero(view.live))
     if alive < len(view.live):
-        postings = [_alive(one, view.live) for one in postings]
-    kept = sorted((one for one in postings if len(one.rows)), key=lambda one: len(one.rows))
-    if not kept:
+        postings = {term: _alive(one, view.live) for term, one in postings.items()}
+    postings = {term: one for term, one in postings.items() if len(one.rows)}
+    if not postings:
         return None
     lengths = np.where(view.live, view.lengths, np.float32(0))
-    mean = max(float(lengths.sum(dtype=np.float64)) / alive, 1e-6)
+    relative = view.lengths / max(float(lengths.sum(dtype=np.float64)) / alive, 1e-6)
+    items = np.zeros(len(view.live), dtype=np.float32)
+    for term in sorted(query.hashes, key=lambda term: _rarity(postings.get(term)))[:_MAX_TERMS]:
+        _add_term(items, term, query.related.get(term, ()), postings, relative, alive)
+    own = sorted((postings[term] for term in query.hashes if term in postings), key=_rarity)
+    spread = _sessions(view, own[:_MAX_TERMS], lengths)[view.session_numbers]
+    return _scaled(items, view.live), _scaled(spread, view.live), np.maximum(spread, items)
+
+
+def _rarity(one: Postings | None) -> int:
+    return 0 if one is None else len(one.rows)
+
+
+def _add_term(
+    items: Floats,
+    term: int,
+    near: Sequence[tuple[int, float]],
+    postings: Mapping[int, Postings],
+    relative: Floats,
+    alive: int,
+) -> None:
+    """Add to each item what one term of the question is worth there."""
+    own = postings.get(term)
+    weight = _idf(_rarity(own), alive)
+    known = [(other, cosine) for other, cosine in near if other in postings]
+    if not known:
+        if own is not None:
+            items[own.rows] += weight * _saturated(own.counts, relative[own.rows])
+        return
+    best = np.zeros_like(items)
+    if own is not None:
+        best[own.rows] = weight * _saturated(own.counts, relative[own.rows])
+    for other, cosine in known:
+        one = postings[other]
+        value = np.float32(cosine) * min(weight, _idf(len(one.rows), alive))
+        worth = value * _saturated(one.counts, relative[one.rows])
+        best[one.rows] = np.maximum(best[one.rows], worth)
+    items += best
+
+
+def _sessions(view: View, kept: Sequence[Postings], lengths: Floats) -> Floats:
+    """BM25 of each session as one text."""
     count = len(view.sessions)
     in_session = np.bincount(view.session_numbers, lengths, count)
     sessions = int(np.count_nonzero(np.bincount(view.session_numbers[view.live], minlength=count)))
-    session_mean = max(float(in_session.sum()) / sessions, 1e-6)
-    relative = (in_session / session_mean).astype(np.float32)
-    items = np.zeros(len(view.live), dtype=np.float32)
-    by_session = np.zeros(count, dtype=np.float32)
-    for one in kept[:_MAX_TERMS]:
-        weight = _idf(len(one.rows), alive)
-        items[one.rows] += weight * _saturated(one.counts, view.lengths[one.rows] / mean)
+    relative = (in_session / max(float(in_session.sum()) / sessions, 1e-6)).astype(np.float32)
+    found = np.zeros(count, dtype=np.float32)
+    for one in kept:
         counts = np.bincount(view.session_numbers[one.rows], one.counts, count).astype(np.float32)
         weight = _idf(int(np.count_nonzero(counts)), sessions)
-        by_session += weight * _saturated(counts, relative)
-    spread = by_session[view.session_numbers]
-    return _scaled(items, view.live), _scaled(spread, view.live), spread
+        found += weight * _saturated(counts, relative)
+    return found
 
 
 def _alive(one: Postings, live: Mask) -> Postings:
@@ -191,10 +257,22 @@ def _saturated(counts: Floats, relative_lengths: Floats) -> Floats:
 
 
 def _meaning(view: View, vector: Floats) -> tuple[Floats, Floats] | None:
-    """Cosine of each row with the question: scaled, and how far above the least that counts.
+    """Cosine of each row with the question: scaled, and how far above the least that counts."""
+    scores = _cosines(view, vector)
+    if scores is None:
+        return None
+    values, known = scores
+    near = np.where(known, values - np.float32(_LEAST_COSINE), np.float32(0))
+    return _scaled(values, known), near
 
-    The question is rounded to whole numbers so small that every sum of products is exact in
-    float32: then it does not matter in what order, or in which block, they are added up.
+
+def _cosines(
+    view: View, vector: Floats, among: npt.NDArray[np.intp] | None = None
+) -> tuple[Floats, Mask] | None:
+    """The cosine of each row (or of rows ``among``, ascending) with a vector, and which have one.
+
+    The vector is rounded to whole numbers so small that every sum of products is exact in float32:
+    then it does not matter in what order, or in which block, they are added up.
     """
     largest = float(np.abs(vector).max(initial=0.0))
     if not np.isfinite(largest) or largest <= 0 or not view.blocks:
@@ -204,14 +282,44 @@ def _meaning(view: View, vector: Floats) -> tuple[Floats, Floats] | None:
     scores = np.zeros(len(view.live), dtype=np.float32)
     known = np.zeros(len(view.live), dtype=np.bool_)
     for base, vectors, scales in view.blocks:
-        rows = slice(base, base + len(vectors))
-        np.multiply(_products(vectors, whole), scales * step, out=scores[rows])
+        rows: slice | npt.NDArray[np.intp] = slice(base, base + len(vectors))
+        if among is not None:
+            begin, end = np.searchsorted(among, (base, base + len(vectors)))
+            rows = among[begin:end]
+            vectors, scales = vectors[rows - base], scales[rows - base]
+        scores[rows] = _products(vectors, whole) * (scales * step)
         known[rows] = scales > 0
     known &= view.live
-    if not known.any():
-        return None
-    near = np.where(known, scores - np.float32(_LEAST_COSINE), np.float32(0))
-    return _scaled(scores, known), near
+    return (scores, known) if known.any() else None
+
+
+def echo(view: View, parts: Mapping[str, Floats]) -> dict[str, Floats]:
+    """How near in meaning each row is to what ranks first: so one conversation about a thing leads
+    to the others about it, whatever words they use.
+
+    ``parts`` are the weighted signals so far. The first three rows, and up to 61 that tie with the
+    third, count by their scores (what Rocchio 1971 calls feedback, here blind). Of a long record
+    the 2,048 best rows hear it, and those that tie with the last of them.
+    """
+    total = np.where(view.live, _total(parts, len(view.live)), np.float32(-1))
+    hearing = np.flatnonzero(view.live)
+    if len(hearing) > _HEARING:
+        hearing = np.flatnonzero(total >= np.partition(total, -_HEARING)[-_HEARING])
+    order = hearing[np.lexsort((hearing, -view.at_us[hearing], -total[hearing]))]
+    if not len(order):
+        return {}
+    third = max(total[order[:_ECHOED][-1]], np.float32(1e-6))
+    best = order[:_MOST_ECHOED][total[order[:_MOST_ECHOED]] >= third]
+    vector = sum((total[row] * _vector_of(view, int(row)) for row in best), np.zeros(1, np.float32))
+    found = _cosines(view, vector, hearing) if len(vector) > 1 else None
+    return {} if found is None else {"echo": _scaled(*found)}
+
+
+def _vector_of(view: View, row: int) -> Floats:
+    for base, vectors, scales in view.blocks:
+        if base <= row < base + len(vectors):
+            return vectors[row - base].astype(np.float32) * scales[row - base]
+    return np.zeros(1, np.float32)
 
 
 def _products(vectors: Vectors, whole: Floats) -> Floats:

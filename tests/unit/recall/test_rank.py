@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recall_kit import NOW, START, ask, ids, index_of, row, vectors
 
+from secondcall.recall.index import UserIndex
 from secondcall.recall.rank import PROFILES, profile_of
 
 
@@ -76,8 +77,8 @@ def test_profiles_name_only_signals_that_exist() -> None:
     """No weight is shipped for a signal that nothing gives."""
     rows = [row(1, "dog", speaker="Anna"), row(2, "cat", role="assistant")]
     question = "What did I and Anna say about the dog in March 2026?"
-    found = index_of(rows).signals(question, vectors([question])[0], at=NOW)
     for weights in PROFILES.values():
+        found = index_of(rows).signals(question, vectors([question])[0], at=NOW, weights=weights)
         assert set(weights) <= set(found)
 
 
@@ -101,7 +102,8 @@ def test_corrected_words_no_longer_count() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(range(8)))
 def test_ties_go_by_later_time_then_id(order: list[int]) -> None:
-    """Items with one score come newest first, those of one moment by id."""
+    """Items with one score come newest first, those of one moment by id. (Without vectors, which
+    would tell these apart.)"""
     rows = [
         row(
             place + 1,
@@ -112,6 +114,34 @@ def test_ties_go_by_later_time_then_id(order: list[int]) -> None:
         )
         for place, number in enumerate(order)
     ]
-    index = index_of(rows)
+    index = UserIndex(embedder_id=None)
+    index.add(rows)
     result = index.search("tea", None, at=NOW, limit=8)
     assert ids(result) == ["i6", "i7", "i4", "i5", "i2", "i3", "i0", "i1"]
+
+
+def test_a_related_word_finds_what_the_question_words_do_not() -> None:
+    """A question about a pet finds the dog by words alone; the exact word counts more."""
+    rows = [
+        row(1, "the dog likes long walks", session="s1"),
+        row(2, "the pet likes long walks", session="s2"),
+        row(3, "the invoice likes long walks", session="s3"),
+    ]
+    index = UserIndex(embedder_id=None)
+    index.add(rows)
+    assert ids(index.search("which pet?", None, at=NOW, limit=3)) == ["m002", "m001"]
+
+
+def test_what_ranks_first_echoes_in_other_sessions() -> None:
+    """A row near in meaning to the best hit comes before one that is not, at the same words."""
+    rows = [
+        row(1, "seat aisle", session="s1"),
+        row(2, "dog", session="s2"),
+        row(3, "aisle", session="s3"),
+    ]
+    index = index_of(rows)
+    without = index.signals("seat", vectors(["seat"])[0], at=NOW)
+    found = index.signals("seat", vectors(["seat"])[0], at=NOW, weights={"word": 1.0})
+    assert "echo" not in without
+    assert found["echo"][0] == 1.0
+    assert found["echo"][2] > found["echo"][1]

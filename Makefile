@@ -5,9 +5,10 @@
 #   make test     all tests
 #   make check    format, lint, types, layers, docs: what has to hold before a change lands
 #   make bench    the figures of docs/performance.md, on this machine
+#   make peers    .venv-peers with the libraries that make bench measures beside ours
 #   make soak     the long campaigns: kill -9 while recording, several writers on one file
 #   make docs     the documentation, in docs/_build
-#   make lock     remake requirements/dev.lock from pyproject.toml (make lock UPGRADE=1: newer versions)
+#   make lock     remake requirements/*.lock from pyproject.toml (make lock UPGRADE=1: newer versions)
 #   make format   put the code into the form that make check asks for
 #
 # Settings: PYTHON=python3.12, VENV=folder, WORKERS=number of test processes, ARGS="more arguments".
@@ -22,7 +23,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak docs lock format lint types layers docs-code generated clean
+.PHONY: help demo test check bench peers soak docs lock format lint types layers docs-code generated clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -62,10 +63,17 @@ generated: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/run.py $(ARGS)
 
+peers:
+	@VENV=.venv-peers PYTHON="$(PYTHON)" scripts/peers.sh
+
 soak: export SECONDCALL_KILL_ROUNDS ?= 200
 soak: export SECONDCALL_CONTENTION_SECONDS ?= 30
+soak: export SECONDCALL_CONTENTION_INCREMENTS ?= 200
+soak: export SECONDCALL_KILL_STATE_ROUNDS ?= 100
 soak: $(READY)
-	$(PYTEST) $(ARGS) tests/acceptance/test_kill.py tests/acceptance/test_processes.py
+	$(PYTEST) $(ARGS) tests/acceptance/test_kill.py tests/acceptance/test_processes.py \
+		tests/acceptance/test_state_processes.py tests/acceptance/test_dynamodb_processes.py \
+		tests/acceptance/test_redis_processes.py
 	$(PYTEST) $(ARGS) -m soak
 
 lock:

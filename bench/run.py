@@ -1,8 +1,10 @@
 """Every benchmark, one after another: ``make bench``, or ``make bench ARGS="record recall"``.
 
-Names: import, record, recall, locomo, longmemeval. The last two need the public data sets, in the
-folder that ``SECONDCALL_EVAL_DATA`` names (default ``../shared/data``); without it they are left
-out, and said so.
+Names: import, record, state, state-postgresql, state-redis, state-dynamodb, retention, recall,
+context, buffers, keyfacts, locomo, longmemeval.
+``buffers`` measures others' libraries too, when ``make peers`` has installed them. The last three
+need the public data sets, in the folder that ``SECONDCALL_EVAL_DATA`` names (default
+``../shared/data``); without it they are left out, and said so.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ def _commands() -> dict[str, list[str]]:
     return {
         "import": [sys.executable, str(_HERE / "import_cost.py")],
         "record": [sys.executable, str(_HERE / "record_latency.py")],
+        "state": [sys.executable, str(_HERE / "state_latency.py")],
+        "state-postgresql": [sys.executable, str(_HERE / "state_postgresql.py")],
+        "state-redis": [sys.executable, str(_HERE / "state_redis.py")],
+        "state-dynamodb": [sys.executable, str(_HERE / "state_dynamodb.py")],
+        "retention": [sys.executable, str(_HERE / "retention.py"), "--check"],
         "recall": [sys.executable, str(_HERE / "recall_latency.py")],
+        "context": [sys.executable, str(_HERE / "context_latency.py")],
+        "buffers": [sys.executable, str(_HERE / "buffers.py")],
+        "keyfacts": [sys.executable, str(_HERE / "keyfact_rates.py")],
         "locomo": [*_EVALUATE, "locomo", str(_DATA / "locomo_dev.json")],
         "longmemeval": [*_EVALUATE, "longmemeval", str(_DATA / "longmemeval_s_dev.json.gz")],
     }

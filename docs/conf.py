@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version as installed_version
 
 from pygments.lexers.data import JsonLexer
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 project = "secondcall"
@@ -34,5 +35,6 @@ html_copy_source = False
 
 
 def setup(app: Sphinx) -> None:
-    """JSON Lines are coloured like JSON."""
+    """JSON Lines are coloured like JSON, diagrams in Mermaid shown as text."""
     app.add_lexer("jsonl", JsonLexer)
+    app.add_lexer("mermaid", TextLexer)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Remakes requirements/dev.lock: exact versions with hashes, for Python 3.11 and up on every
+# Remakes requirements/dev.lock and requirements/peers.lock: exact versions with hashes, for Python 3.11 and up on every
 # platform, and no index named. What came out in the last seven days is passed over.
 # Needs uv; when there is none it is installed into a folder that is thrown away.
 #
@@ -16,26 +16,33 @@ if ! uv=$(command -v uv); then
     uv="$scratch/venv/bin/uv"
 fi
 
-lock=requirements/dev.lock
 new=requirements/.new.lock
 trap 'rm -rf "$scratch" "$new"' EXIT
-if [ -f "$lock" ]; then cp "$lock" "$new"; fi
+
+# lock NAME SOURCE [ARGUMENTS]: make requirements/NAME.lock from SOURCE
+lock() {
+    local lock=requirements/$1.lock source=$2
+    shift 2
+    rm -f "$new"
+    if [ -f "$lock" ]; then cp "$lock" "$new"; fi
+    "$uv" pip compile "$source" \
+        --universal --fork-strategy fewest --python-version 3.11 --exclude-newer "7 days" \
+        --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet \
+        "$@" --output-file "$new"
+    {
+        echo "# Made by scripts/lock.sh from $source; do not edit. Install it with"
+        echo "#   pip install --require-hashes -r $lock"
+        cat "$new"
+    } >"$scratch/new.lock"
+    if grep -nE '://|^ *-(i|f|-index|-extra|-find)' "$scratch/new.lock"; then
+        echo "lock.sh: the lines above name a place to download from; $lock was not changed" >&2
+        exit 1
+    fi
+    mv "$scratch/new.lock" "$lock"
+}
 
 extras=()
-for extra in onnx openai phone; do extras+=(--extra "$extra"); done
+for extra in dynamodb onnx openai otel phone postgresql redis; do extras+=(--extra "$extra"); done
 
-"$uv" pip compile pyproject.toml "${extras[@]}" --group dev \
-    --universal --fork-strategy fewest --python-version 3.11 --exclude-newer "7 days" \
-    --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet \
-    "$@" --output-file "$new"
-
-{
-    echo "# Made by scripts/lock.sh from pyproject.toml; do not edit. Install it with"
-    echo "#   pip install --require-hashes -r requirements/dev.lock"
-    cat "$new"
-} >"$scratch/dev.lock"
-if grep -nE '://|^ *-(i|f|-index|-extra|-find)' "$scratch/dev.lock"; then
-    echo "lock.sh: the lines above name a place to download from; the lock was not changed" >&2
-    exit 1
-fi
-mv "$scratch/dev.lock" "$lock"
+lock dev pyproject.toml "${extras[@]}" --group dev "$@"
+lock peers requirements/peers.in "$@"

@@ -7,6 +7,8 @@ import os
 import apsw
 import pytest
 
+pytest_plugins = ["services.postgresql", "services.redis"]
+
 KNOBS = ("SECONDCALL_KILL_", "SECONDCALL_CONTENTION_", "SECONDCALL_EVAL_")
 """Variables that steer the tests themselves; every other ``SECONDCALL_*`` is a setting."""
 

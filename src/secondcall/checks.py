@@ -17,6 +17,7 @@ from secondcall.types import JsonValue, Metadata
 __all__ = [
     "MAX_ID_CHARACTERS",
     "MAX_METADATA_BYTES",
+    "check_deadline",
     "check_id",
     "check_json",
     "check_limit",
@@ -110,6 +111,17 @@ def check_limit(field: str, value: object, *, minimum: int = 1, maximum: int = 1
         raise InvalidValue(f"{field} must be a whole number, not {type(value).__name__}")
     if not minimum <= value <= maximum:
         raise InvalidValue(f"{field} is {value}, expected {minimum} to {maximum:,}")
+    return value
+
+
+def check_deadline(value: object) -> float | None:
+    """Seconds from now, 0 or more; ``None`` for no limit. Raises: ``InvalidValue``."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidValue(f"deadline_seconds must be a number, not {type(value).__name__}")
+    if not value >= 0:
+        raise InvalidValue(f"deadline_seconds is {value}, expected 0 or more, or None for no limit")
     return value
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,8 +20,14 @@ _EVAL_DATA = Path("../shared/data")
 ENVIRONMENT: Mapping[str, str] = {
     "SECONDCALL_URL": "The store, such as sqlite:///memory.db; by default a file in the user's "
     "data folder.",
+    "SECONDCALL_STATE": "Where states are kept, if not with the records, such as "
+    "postgresql://host/name.",
     "SECONDCALL_TENANT": "The tenant whose data is meant; 'default' by default.",
     "SECONDCALL_EMBEDDER": "The embedder, such as 'static' or 'openai:model'; 'static' by default.",
+    "SECONDCALL_MODEL": "The language model, such as 'openai:model@http://host/v1', that writes "
+    "summaries and finds facts in the background; none by default.",
+    "OPENAI_API_KEY": "The key for SECONDCALL_MODEL and SECONDCALL_EMBEDDER, where their provider "
+    "is 'openai'.",
     "SECONDCALL_RETAIN": "How long things are kept, such as 90d; for ever by default.",
     "SECONDCALL_EVAL_DATA": "The folder with the public evaluation data; '../shared/data' by "
     "default.",
@@ -31,11 +37,15 @@ ENVIRONMENT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the environment says. ``url`` is ``None`` where it does not name a store."""
+    """What the environment says. ``url`` is ``None`` where it does not name a store, ``model``
+    where none is to be used; ``api_key`` is the model's and the embedder's, and is not shown."""
 
     url: str | None = None
+    state: str | None = field(default=None, repr=False)
     tenant_id: str = "default"
     embedder: str = "static"
+    model: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     retain: str | None = None
     eval_data: Path = _EVAL_DATA
 
@@ -45,8 +55,11 @@ class Settings:
         values = os.environ if environ is None else environ
         return cls(
             url=values.get("SECONDCALL_URL") or None,
+            state=values.get("SECONDCALL_STATE") or None,
             tenant_id=values.get("SECONDCALL_TENANT") or "default",
             embedder=values.get("SECONDCALL_EMBEDDER") or "static",
+            model=values.get("SECONDCALL_MODEL") or None,
+            api_key=values.get("OPENAI_API_KEY") or None,
             retain=values.get("SECONDCALL_RETAIN") or None,
             eval_data=Path(values.get("SECONDCALL_EVAL_DATA") or _EVAL_DATA),
         )

@@ -7,6 +7,11 @@
     │   ├── InvalidValue          (ValueError) a field, id, time or limit that is not accepted
     │   │   └── TooLarge          over a documented limit
     │   │       └── OverBudget    does not fit into a token limit; carries part, tokens and limit
+    │   ├── StateError            a change of state that is not allowed; says what is
+    │   │   ├── IllegalTransition from the present step it does not go there
+    │   │   ├── MissingSlots      a step was asked for whose slots are not filled
+    │   │   ├── GuardFailed       a guard said no
+    │   │   └── NotConfirmed      the host has not confirmed it, or the caller is not verified
     │   ├── UnknownName           (LookupError) no such scheme, embedder, format, fact, session
     │   ├── MissingExtra          (ImportError) an optional package is not installed
     │   └── NotOpen               used before ``async with`` or after ``aclose``
@@ -27,16 +32,23 @@ remembered text, and phone numbers only masked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "EmbedderError",
+    "GuardFailed",
+    "IllegalTransition",
     "InvalidValue",
     "MissingExtra",
+    "MissingSlots",
     "ModelError",
+    "NotConfirmed",
     "NotOpen",
     "OperationFailed",
     "OverBudget",
     "SchemaTooNew",
     "SecondcallError",
+    "StateError",
     "StoreBusy",
     "StoreCorrupt",
     "StoreError",
@@ -81,6 +93,48 @@ class OverBudget(TooLarge):
         )
 
 
+class StateError(UsageError):
+    """A change of state that is not allowed. Nothing was changed.
+
+    ``workflow`` and ``step`` say where the state is (``None``: in no workflow), ``allowed`` which
+    steps can be reached from here, and ``missing`` which slots are not filled for what was asked.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        workflow: str | None,
+        step: str | None,
+        allowed: Sequence[str] = (),
+        missing: Sequence[str] = (),
+    ) -> None:
+        self.problem = problem
+        self.workflow = workflow
+        self.step = step
+        self.allowed = tuple(allowed)
+        self.missing = tuple(missing)
+        where = "no workflow runs" if workflow is None else f"{workflow!r} is at {step!r}"
+        there = ", ".join(repr(one) for one in self.allowed) or "nothing"
+        super().__init__(f"{problem}; {where}; allowed from here: {there}; nothing was changed")
+
+
+class IllegalTransition(StateError):
+    """The workflow does not go there from the present step."""
+
+
+class MissingSlots(StateError):
+    """A step was asked for, or a slot cleared, whose required slots would not all be filled."""
+
+
+class GuardFailed(StateError):
+    """A guard of the transition said no."""
+
+
+class NotConfirmed(StateError):
+    """The transition needs the host's confirmation, or a caller whose identity is verified."""
+
+
 class UnknownName(UsageError, LookupError):
     """A name that nothing answers to."""
 
@@ -120,7 +174,8 @@ class SchemaTooNew(StoreError):
 class VersionConflict(OperationFailed):
     """A compare-and-set lost against another writer.
 
-    ``expected`` and ``found`` are versions; ``None`` means absent.
+    ``expected`` and ``found`` are versions; ``None`` means absent. Of a state it is the subclass
+    ``secondcall.abc_state.StateConflict``, which also carries the state as it stands.
     """
 
     def __init__(self, what: str, *, expected: int | None, found: int | None) -> None:

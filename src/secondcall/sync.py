@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
@@ -17,16 +17,23 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from secondcall.errors import NotOpen
 from secondcall.memory import Memory, SessionMemory, UserMemory
-from secondcall.types import Caller, RecordedItem
+from secondcall.memory.keeping import KeptShortTerm
+from secondcall.memory.stating import StateHandle
+from secondcall.shortterm.snapshot import Restored
+from secondcall.shortterm.userdata import ShortTermMemory
+from secondcall.state.update import Retry
+from secondcall.types import Caller, RecordedItem, Trust
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-__all__ = ["SyncMemory", "SyncSession", "SyncUser"]
+__all__ = ["SyncMemory", "SyncSession", "SyncShortTerm", "SyncState", "SyncUser"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 H = TypeVar("H")
+F = TypeVar("F")
+G = TypeVar("G")
 
 
 class _Portal:
@@ -76,16 +83,86 @@ def _blocking(
     return call
 
 
+class SyncState(_Handle[StateHandle[F]], Generic[F]):
+    """The state of one session, or user-wide; see ``StateHandle``. A change given to ``update``
+    runs in the loop's thread."""
+
+    delete = _blocking(StateHandle[F].delete)
+    history = _blocking(StateHandle[F].history)
+    load = _blocking(StateHandle[F].load)
+    save = _blocking(StateHandle[F].save)
+    settle = _blocking(StateHandle[F].settle)
+    update = _blocking(StateHandle[F].update)
+
+    @property
+    def session_id(self) -> str | None:
+        """The session whose state it is; ``None``: the user-wide one."""
+        return self._target.session_id
+
+    @property
+    def user_id(self) -> str:
+        """The user whose state it is."""
+        return self._target.user_id
+
+    @property
+    def trust(self) -> Trust:
+        """How far the user's identity is proved."""
+        return self._target.trust
+
+    def of(self, kind: type[G], **options: Any) -> SyncState[G]:
+        """The same state with fields of your own class; see ``StateHandle.of``."""
+        return SyncState(self._portal, self._target.of(kind, **options))
+
+    def retrying(self, retry: Retry) -> SyncState[F]:
+        """The same state with other retries; see ``StateHandle.retrying``."""
+        return SyncState(self._portal, self._target.retrying(retry))
+
+
+class SyncShortTerm(_Handle[KeptShortTerm[T]]):
+    """A session's short-term memory and its place in the store; see ``KeptShortTerm``."""
+
+    reload = _blocking(KeptShortTerm[Any].reload)
+    save = _blocking(KeptShortTerm[Any].save)
+
+    @property
+    def memory(self) -> ShortTermMemory[T]:
+        """The memory to work with; nothing is written until ``save``."""
+        return self._target.memory
+
+    @property
+    def restored(self) -> Restored | None:
+        """What loading did, field by field; ``None`` when there was nothing to load."""
+        return self._target.restored
+
+    @property
+    def version(self) -> int | None:
+        """The version that was loaded or saved last."""
+        return self._target.version
+
+
 class SyncSession(_Handle[SessionMemory]):
     """One conversation of one user; see ``SessionMemory``."""
 
+    buffer = _blocking(SessionMemory.buffer)
+    close = _blocking(SessionMemory.close)
+    context = _blocking(SessionMemory.context)
     record = _blocking(SessionMemory.record)
     items = _blocking(SessionMemory.items)
+
+    def shortterm(self, start: type[T] | T, **settings: Any) -> SyncShortTerm[T]:
+        """This session's typed short-term memory; see ``SessionMemory.shortterm``."""
+        kept = self._portal.call(lambda: self._target.shortterm(start, **settings))
+        return SyncShortTerm(self._portal, kept)
 
     @property
     def session_id(self) -> str:
         """The session that this handle is bound to."""
         return self._target.session_id
+
+    @property
+    def state(self) -> SyncState[Mapping[str, Any]]:
+        """The state of this session; see ``SessionMemory.state``."""
+        return SyncState(self._portal, self._target.state)
 
 
 class SyncUser(_Handle[UserMemory]):
@@ -100,6 +177,7 @@ class SyncUser(_Handle[UserMemory]):
     item = _blocking(UserMemory.item)
     known = _blocking(UserMemory.known)
     recall = _blocking(UserMemory.recall)
+    recaps = _blocking(UserMemory.recaps)
     reindex = _blocking(UserMemory.reindex)
     remember = _blocking(UserMemory.remember)
     remove = _blocking(UserMemory.remove)
@@ -110,11 +188,17 @@ class SyncUser(_Handle[UserMemory]):
     sessions = _blocking(UserMemory.sessions)
     settle = _blocking(UserMemory.settle)
     sweep = _blocking(UserMemory.sweep)
+    usage = _blocking(UserMemory.usage)
 
     @property
     def user_id(self) -> str:
         """The id that the handle was made with."""
         return self._target.user_id
+
+    @property
+    def state(self) -> SyncState[Mapping[str, Any]]:
+        """The user-wide state; see ``UserMemory.state``."""
+        return SyncState(self._portal, self._target.state)
 
     def session(self, session_id: str) -> SyncSession:
         """One conversation, new or going on. Raises: ``InvalidValue``."""
@@ -183,6 +267,11 @@ class SyncMemory(_Handle[Memory]):
             return
         finally:
             self._portal.stop()
+
+    def due_states(self, **options: Any) -> list[SyncState[Mapping[str, Any]]]:
+        """States whose timers have gone off; see ``Memory.due_states``."""
+        found = self._portal.call(lambda: self._target.due_states(**options))
+        return [SyncState(self._portal, one) for one in found]
 
     def tenant(self, tenant_id: str) -> SyncMemory:
         """The same store for another tenant; close only the first. Raises: ``InvalidValue``."""

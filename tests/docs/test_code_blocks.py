@@ -41,7 +41,7 @@ PAGES = [
 ]
 PYTHON = {"python", "py"}
 SHELL = {"sh", "bash", "shell", "console"}
-PLAIN = {"text", "json", "jsonl", "toml", "yaml", "ini", "sql", "make", "diff", "html"}
+PLAIN = {"text", "json", "jsonl", "toml", "yaml", "ini", "sql", "make", "diff", "html", "mermaid"}
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)\s*(?P<info>[^`]*?)\s*$")
 _MARK = re.compile(r"^\s*<!--\s*(?P<text>.*?)\s*-->\s*$")

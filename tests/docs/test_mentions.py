@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
 import secondcall
 from secondcall import errors
-from secondcall.memory import SessionMemory, UserMemory
+from secondcall.memory import SessionMemory, StateHandle, UserMemory
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -93,12 +95,13 @@ def test_extras_are_documented() -> None:
 
 def test_verbs_lead_to_the_layers() -> None:
     """Each verb that chooses a layer names the page that says which layer is for what."""
-    verbs = {
+    verbs: dict[str, object] = {
         "record": SessionMemory.record,
         "remember": UserMemory.remember,
         "facts": UserMemory.facts,
         "recall": UserMemory.recall,
         "brief": UserMemory.brief,
+        "update": StateHandle[Mapping[str, Any]].update,
     }
     silent = [
         name for name, verb in verbs.items() if "docs/which-layer.md" not in str(verb.__doc__)

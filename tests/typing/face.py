@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_type
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_type
 
 from secondcall import (
+    AgentState,
     Brief,
     Caller,
     Fact,
@@ -20,6 +22,7 @@ from secondcall import (
     Recorded,
     RecordedItem,
     SessionMemory,
+    StateHandle,
     SyncMemory,
     SyncUser,
     ToolCall,
@@ -68,6 +71,28 @@ def refuse(memory: Memory) -> None:
     Message("user", "hi", "id-1")  # pyright: ignore[reportCallIssue] - must be refused
     memory.user(4711)  # pyright: ignore[reportArgumentType] - must be refused
     memory.user("ana").remember("diet", "vegan", kind="taste")  # pyright: ignore[reportArgumentType, reportUnusedCoroutine] - must be refused
+
+
+@dataclass(frozen=True)
+class Cart:
+    """Fields of a state."""
+
+    total: int = 0
+
+
+async def state() -> None:
+    """State knows the class of its fields from the handle to the change."""
+    async with Memory.open("memory://") as memory:
+        user = memory.user("ana")
+        assert_type(user.state, StateHandle[Mapping[str, Any]])
+        cart = assert_type((await user.session("call-1")).state.of(Cart), StateHandle[Cart])
+        loaded = assert_type(await cart.load(), AgentState[Cart] | None)
+        changed = await cart.update(lambda one: one.with_fields(total=one.fields.total + 1))
+        assert_type(changed.fields.total, int)
+        assert_type(changed.advance("payment", confirmed=True), AgentState[Cart])
+        assert_type(await cart.delete(), bool)
+        if loaded is not None:
+            await memory.user("ana").state.save(loaded)  # pyright: ignore[reportArgumentType] - must be refused
 
 
 def blocking() -> None:

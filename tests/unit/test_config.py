@@ -30,3 +30,10 @@ def test_default_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert url.endswith("/secondcall/memory.db")
     assert "#" not in url
     assert Settings(url="memory://").store_url() == "memory://"
+
+
+def test_the_states_address_is_read_and_not_shown() -> None:
+    """``SECONDCALL_STATE`` may hold a password, so a printed ``Settings`` does not show it."""
+    settings = Settings.from_environment({"SECONDCALL_STATE": "postgresql://u:secret@h/d"})
+    assert settings.state == "postgresql://u:secret@h/d"
+    assert "secret" not in repr(settings)

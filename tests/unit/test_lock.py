@@ -6,8 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-LOCK = (ROOT / "requirements" / "dev.lock").read_text("utf-8")
+LOCKS = {path.stem: path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.lock")}
+LOCK = LOCKS["dev"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 LOCKED = set(re.findall(r"^([a-z0-9-]+)==", LOCK, re.MULTILINE))
 
@@ -28,13 +31,15 @@ def test_lock_holds_what_the_project_asks_for() -> None:
     assert sorted(wanted - LOCKED) == []
 
 
-def test_lock_names_no_place() -> None:
-    """The lock holds no address and no option that names an index."""
-    assert "://" not in LOCK
-    assert re.findall(r"^ *-(?!-hash=sha256:).*", LOCK, re.MULTILINE) == []
+@pytest.mark.parametrize("name", ["dev", "peers"])
+def test_lock_names_no_place(name: str) -> None:
+    """A lock holds no address and no option that names an index."""
+    assert "://" not in LOCKS[name]
+    assert re.findall(r"^ *-(?!-hash=sha256:).*", LOCKS[name], re.MULTILINE) == []
 
 
-def test_lock_has_hashes() -> None:
+@pytest.mark.parametrize("name", ["dev", "peers"])
+def test_lock_has_hashes(name: str) -> None:
     """Every locked version has at least one hash."""
-    entries = re.split(r"^(?=[a-z0-9])", LOCK, flags=re.MULTILINE)[1:]
+    entries = re.split(r"^(?=[a-z0-9])", LOCKS[name], flags=re.MULTILINE)[1:]
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []

@@ -5,12 +5,33 @@ from __future__ import annotations
 import asyncio
 import inspect
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from secondcall import InvalidValue, Memory, Message, NotOpen, SessionMemory, SyncMemory, UserMemory
+from secondcall import (
+    InvalidValue,
+    Memory,
+    Message,
+    NotOpen,
+    Retry,
+    SessionMemory,
+    StateHandle,
+    Step,
+    SyncMemory,
+    SyncState,
+    UserMemory,
+    Workflow,
+)
 from secondcall.sync import SyncSession, SyncUser
+
+
+@dataclass(frozen=True)
+class Point:
+    """Fields of a state."""
+
+    x: int = 0
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -77,9 +98,36 @@ def test_a_closed_one_says_so(url: str) -> None:
         memory.users()
 
 
+def test_state_works_without_a_loop(url: str) -> None:
+    """A script loads, changes, saves and deletes a state, of its own class and with its history."""
+    workflow = Workflow("w", {"a": Step(), "b": Step(terminal=True)}, {"a": "b"})
+    with SyncMemory.open(url) as memory:
+        user = memory.user("ann")
+        state = user.session("s").state
+        assert state.load() is None
+        assert state.update(lambda one: one.start(workflow)).step == "a"
+        loaded = state.load()
+        assert loaded is not None
+        assert state.save(loaded.advance("b")).version == 2
+        assert [one.version for one in state.history()] == [2, 1]
+        settled = state.settle()
+        assert settled is not None
+        assert settled.version == 2
+        assert state.delete()
+        assert user.state.retrying(Retry(tries=1)).of(Point).load() is None
+        assert user.state.of(Point).update(lambda one: one.with_fields(x=1)).fields == Point(1)
+        assert (state.session_id, state.user_id, state.trust) == ("s", "ann", "verified")
+        assert memory.due_states() == []
+
+
 @pytest.mark.parametrize(
     ("asynchronous", "blocking"),
-    [(Memory, SyncMemory), (UserMemory, SyncUser), (SessionMemory, SyncSession)],
+    [
+        (Memory, SyncMemory),
+        (UserMemory, SyncUser),
+        (SessionMemory, SyncSession),
+        (StateHandle, SyncState),
+    ],
 )
 def test_no_verb_is_missing(asynchronous: type, blocking: type) -> None:
     """Every public verb of an asynchronous handle has its blocking twin."""

@@ -26,18 +26,24 @@ INCOMPLETE = 3
 INTERRUPTED = 130
 
 _COMMANDS: Mapping[str, str] = {
+    "advise": "advise:advise_command",
     "brief": "asking:brief",
     "demo": "demo:demo",
     "doctor": "upkeep:doctor",
     "eval": "evaluating:evaluate",
     "export": "transfer:export",
+    "facts": "stating:facts",
     "forget": "forgetting:forget",
     "identity": "identity:identity",
     "import": "transfer:import_",
     "recall": "asking:recall",
     "reindex": "upkeep:reindex",
+    "remember": "stating:remember",
     "retention": "upkeep:retention",
+    "retract": "stating:retract",
+    "settle": "stating:settle",
     "show": "showing:show",
+    "usage": "usage:usage",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import datetime
 from typing import Literal
 
@@ -18,7 +19,8 @@ from secondcall.cli.output import (
 )
 from secondcall.cli.place import Place, known_user, store_options, user_option
 from secondcall.cli.times import time
-from secondcall.types import Brief, Recalled
+from secondcall.recall.confidence import DEFAULT_CONFIDENCE
+from secondcall.types import Brief, Recalled, RecalledItem
 
 __all__ = ["brief", "brief_json", "recall", "recalled_answer_json"]
 
@@ -46,6 +48,40 @@ _By = Literal["message", "turn", "session"]
 @click.option("--since", type=time, help="Only from this time on.")
 @click.option("--until", type=time, help="Only before this time.")
 @click.option("--at", type=time, help="The moment of asking; default now.")
+@click.option(
+    "--stale",
+    type=click.Choice(["mark", "drop"]),
+    default="mark",
+    show_default=True,
+    help="What becomes of items whose facts have ended.",
+)
+@click.option(
+    "--time",
+    "when",
+    type=click.Choice(["soft", "hard"]),
+    default="soft",
+    show_default=True,
+    help="Whether a time that QUERY names is a hint or a filter.",
+)
+@click.option(
+    "--time-zone", help="Where the user's days begin, such as Europe/Berlin; default UTC."
+)
+@click.option(
+    "--neighbours",
+    type=click.IntRange(0, 10),
+    default=0,
+    show_default=True,
+    help="So many items on either side come along.",
+)
+@click.option(
+    "--min-confidence",
+    type=click.FloatRange(0, 1),
+    default=DEFAULT_CONFIDENCE,
+    show_default=True,
+    help="Find nothing when less sure.",
+)
+@click.option("--small-talk", is_flag=True, help="Find greetings and thanks too.")
+@click.option("--explain", is_flag=True, help="Say how QUERY was read and what gave each score.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Cut what is found to so many tokens.")
 @store_options
 def recall(
@@ -58,6 +94,13 @@ def recall(
     since: datetime | None,
     until: datetime | None,
     at: datetime | None,
+    stale: Literal["mark", "drop"],
+    when: Literal["soft", "hard"],
+    time_zone: str | None,
+    neighbours: int,
+    min_confidence: float,
+    small_talk: bool,
+    explain: bool,
     max_tokens: int | None,
     as_json: bool,
 ) -> None:
@@ -74,6 +117,13 @@ def recall(
                 sessions=sessions or None,
                 since=since,
                 until=until,
+                stale=stale,
+                time=when,
+                time_zone=time_zone,
+                neighbours=neighbours,
+                min_confidence=min_confidence,
+                small_talk=small_talk,
+                explain=explain,
                 max_tokens=max_tokens,
             )
 
@@ -120,6 +170,9 @@ def recalled_answer_json(found: Recalled) -> dict[str, object]:
         "reason": found.reason,
         "withheld": found.withheld,
         "stale": found.stale,
+        "confidence": found.confidence,
+        "warnings": list(found.warnings),
+        "explanation": found.explanation,
         "elapsed_ms": round(found.elapsed_seconds * 1_000, 3),
     }
 
@@ -143,6 +196,7 @@ def brief_json(found: Brief) -> dict[str, object]:
             for one in found.sessions
         ],
         "last_words": [item_json(item) for item in found.last_words],
+        "recaps": [{"session_id": one.session_id, "text": one.text} for one in found.recaps],
         "withheld": found.withheld,
         "missing": list(found.missing),
         "left_out": found.left_out,
@@ -150,17 +204,39 @@ def brief_json(found: Brief) -> dict[str, object]:
     }
 
 
+def _features(item: RecalledItem) -> str:
+    parts = [f"{name} {value:+.3f}" for name, value in item.features.items()]
+    return f"  {', '.join(parts)}; words: {', '.join(item.matched) or 'none'}"
+
+
 def _say_recalled(found: Recalled) -> None:
     if found.reason is not None:
         say(f"Nothing found: {found.reason}")
     for one in found.facts:
         say(f"{one.fact.kind}: {one.fact.predicate} = {one.fact.value}", bold=True)
+        if one.fact.to_confirm is not None:
+            say(f"  to be confirmed: {one.fact.to_confirm}")
     for item in found.items:
-        note = f"  {item.score:.3f}" + (f"  ({item.stale})" if item.stale else "")
-        head, *words = item_lines(item, note=note)
-        say(head, dim=True)
-        say("\n".join(words))
+        _say_item(item, explained=found.explanation is not None)
+    if found.explanation is not None:
+        for name, value in found.explanation.items():
+            say(f"{name}: {json.dumps(value, ensure_ascii=False)}", dim=True)
+        say(f"confidence: {found.confidence:.3f}", dim=True)
     if found.withheld:
         say(f"{found.withheld} withheld: this caller's identity is only claimed.", dim=True)
     if found.stale:
         say("The deadline came first: later writes of other processes are missing.", dim=True)
+
+
+def _say_item(item: RecalledItem, *, explained: bool) -> None:
+    for beside in item.before:
+        say("\n".join(item_lines(beside)), dim=True)
+    note = f"  {item.score:.3f}" + (f"  ({item.stale})" if item.stale else "")
+    note += f"  (to be confirmed: {item.to_confirm})" if item.to_confirm else ""
+    head, *words = item_lines(item, note=note)
+    say(head, dim=True)
+    say("\n".join(words))
+    if explained:
+        say(_features(item), dim=True)
+    for beside in item.after:
+        say("\n".join(item_lines(beside)), dim=True)

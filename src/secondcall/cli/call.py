@@ -78,6 +78,7 @@ async def record_call(url: str, phone: str, script: Path, session_id: str) -> di
                     said.append(item_json(found))
             await remember_lines(user, part.facts)
             facts += len(part.facts)
+            await session.close()
     timer.steps["record_each"] = round(sorted(times)[len(times) // 2], 3) if times else 0.0
     return {
         "user_id": user.user_id,
@@ -152,6 +153,7 @@ async def _record(user: UserMemory, question: str, answer: str, found: Recalled)
         Message("assistant", answer, metadata=metadata),
     ]
     await session.record(*items)
+    await session.close()
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from secondcall.abc import Document, Scope, Store
 from secondcall.errors import SecondcallError
-from secondcall.facts.chain import decode_fact
+from secondcall.facts.stored import decode_fact, is_fact
 from secondcall.memory import Memory
 from secondcall.record.append import decode_entry
 from secondcall.record.manifest import read_manifest
@@ -70,6 +70,8 @@ async def _items(store: Store, scope: Scope, found: Examined) -> None:
 async def _facts(store: Store, scope: Scope, found: Examined) -> None:
     for kind in _FACTS:
         async for document in _documents(store, scope, kind):
+            if not is_fact(document.body):
+                continue
             try:
                 decode_fact(document.body)
                 found.facts += kind != "fact_standing"

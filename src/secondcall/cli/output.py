@@ -91,6 +91,10 @@ def recalled_json(found: RecalledItem) -> dict[str, object]:
         "score": round(found.score, 6),
         "features": dict(found.features),
         "stale": found.stale,
+        "to_confirm": found.to_confirm,
+        "before": [item_json(one) for one in found.before],
+        "after": [item_json(one) for one in found.after],
+        "matched": list(found.matched),
     }
 
 
@@ -105,7 +109,12 @@ def fact_json(fact: Fact) -> dict[str, object]:
         "status": fact.status,
         "valid_from": fact.valid_from,
         "invalid_at": fact.invalid_at,
+        "recorded_at": fact.recorded_at,
+        "superseded_by": fact.superseded_by,
         "due_at": fact.due_at,
+        "multi": fact.multi,
+        "rests_on": list(fact.rests_on),
+        "to_confirm": fact.to_confirm,
         "sensitive": fact.sensitive,
         "sources": [key._asdict() for key in fact.sources],
         "metadata": fact.metadata,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,7 @@ from secondcall.config import Settings
 from secondcall.errors import UnknownName
 
 if TYPE_CHECKING:
-    from secondcall.abc import Store
+    from secondcall.abc import Embedder, LanguageModel, Store
     from secondcall.memory import Memory, UserMemory
 
 __all__ = ["Place", "json_option", "known_user", "settings", "store_options", "user_option"]
@@ -30,6 +30,9 @@ class Place:
     tenant_id: str
     embedder: str
     retain: str | None
+    model: str | None = None
+    state: str | None = field(default=None, repr=False)
+    api_key: str | None = field(default=None, repr=False)
 
     def open(self, store: Store | None = None) -> Memory:
         """Its memory, to be used with ``async with``; over ``store`` if one is given."""
@@ -38,9 +41,23 @@ class Place:
         return Memory.open(
             store or self.url,
             tenant_id=self.tenant_id,
-            embedder=self.embedder,
+            embedder=self._embedder(),
+            model=self._model(),
+            state=self.state,
             retain=self.retain,
         )
+
+    def _embedder(self) -> Embedder:
+        from secondcall.registry import embedder_from_name  # numpy loads only where one is used
+
+        return embedder_from_name(self.embedder, api_key=self.api_key)
+
+    def _model(self) -> LanguageModel | None:
+        if self.model is None:
+            return None
+        from secondcall.registry import model_from_name  # a web client loads only where one is used
+
+        return model_from_name(self.model, api_key=self.api_key)
 
 
 def settings() -> Settings:
@@ -62,6 +79,9 @@ def store_options(command: Callable[..., None]) -> Callable[..., None]:
             tenant_id=tenant or known.tenant_id,
             embedder=known.embedder,
             retain=known.retain,
+            model=known.model,
+            state=known.state,
+            api_key=known.api_key,
         )
         command(*args, place=place, **kwargs)
 

@@ -73,7 +73,8 @@ async def _remember(user: UserMemory, line: FactLine, sources: Sequence[ItemKey]
         if _is_same(fact, line):
             return
     if line.status is not None and settles(line):
-        await user.settle(line.predicate, line.status, subject=line.subject)
+        value = line.value if line.multi else None
+        await user.settle(line.predicate, line.status, subject=line.subject, value=value)
         return
     await user.remember(
         line.predicate,
@@ -85,9 +86,12 @@ async def _remember(user: UserMemory, line: FactLine, sources: Sequence[ItemKey]
         sensitive=line.sensitive,
         sources=sources,
         metadata=line.metadata,
+        multi=line.multi,
+        rests_on=line.rests_on,
     )
     if line.invalid_at is not None and line.superseded_by is None:
-        await user.retract(line.predicate, subject=line.subject)
+        value = line.value if line.multi else None
+        await user.retract(line.predicate, subject=line.subject, value=value, at=line.invalid_at)
 
 
 def _check(line: FactLine) -> None:
@@ -115,6 +119,7 @@ def _check(line: FactLine) -> None:
         due_at=line.due_at,
         sources=sources,
         metadata=line.metadata,
+        rests_on=line.rests_on or (),
     )
 
 
@@ -170,6 +175,10 @@ def _exported(line: FactLine, sources: Sequence[ItemKey]) -> Fact | None:
         sensitive=line.sensitive,
         sources=sources,
         metadata=line.metadata,
+        multi=bool(line.multi),
+        rests_on=line.rests_on or (),
+        confirmed=line.confirmed,
+        earlier=line.earlier,
     )
 
 

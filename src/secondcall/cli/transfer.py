@@ -183,7 +183,8 @@ class _Plan:
                 checked.repeated.see(user_id, part)
                 for line in part.facts:
                     check_line(line)
-                    chain = (user_id, chain_key(line.subject, line.predicate))
+                    of = [line.value] if line.multi else []
+                    chain = (user_id, chain_key(line.subject, line.predicate, of=of))
                     if settles(line) and chain not in stated:
                         checked.settling.append((user_id, line))
                     stated.add(chain)
@@ -244,7 +245,8 @@ async def _import(place: Place, plan: _Plan, checked: _Checked) -> _Total:
     total = _Total(plan.format)
     held = _Held()
     count = checked.repeated.items
-    async with place.open() as memory:
+    # No model is asked about old conversations by the thousand; the newest are read when used.
+    async with replace(place, model=None).open() as memory:
         for user_id, line in checked.settling:
             if not await memory.user(user_id).history(line.predicate, subject=line.subject):
                 line.place.refuse(f"no promise or issue stands that could become {line.status}")

@@ -8,19 +8,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from secondcall.context.render import CLOSING, OPENING, fact_line, fence, fit, item_line, quote
-from secondcall.recall.screen import screen
 from secondcall.types import ItemKey, Recalled, RecalledFact, RecalledItem
 
 if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
+    from secondcall.context.stale import Note
 
 __all__ = ["answer", "mark_stale"]
 
 
-def mark_stale(items: Sequence[RecalledItem], notes: Mapping[ItemKey, str]) -> list[RecalledItem]:
-    """The same items, each with what became of what it said, where its facts have ended."""
-    marks = screen([item.key for item in items], notes)
-    return [replace(item, stale=note) for item, (_, note) in zip(items, marks, strict=True)]
+def mark_stale(
+    items: Sequence[RecalledItem],
+    notes: Mapping[ItemKey, Note],
+    to_confirm: Mapping[ItemKey, str],
+) -> list[RecalledItem]:
+    """The same items, each with what became of what it said, where its facts have ended, and with
+    why what it says is to be confirmed."""
+    return [
+        replace(
+            item,
+            stale=None if item.key not in notes else notes[item.key].text,
+            to_confirm=to_confirm.get(item.key),
+        )
+        for item in items
+    ]
 
 
 def answer(
@@ -63,4 +74,9 @@ def _fact_line(found: RecalledFact) -> str:
 
 def _item_line(found: RecalledItem) -> str:
     note = "" if found.stale is None else f" ({quote(found.stale)[1:-1]})"
-    return item_line(found.item, found.at, note=note)
+    if found.to_confirm is not None:
+        note += f" (to be confirmed: {quote(found.to_confirm)[1:-1]})"
+    lines = [item_line(one.item, one.at) for one in found.before]
+    lines.append(item_line(found.item, found.at, note=note))
+    lines += [item_line(one.item, one.at) for one in found.after]
+    return "\n".join(lines)

@@ -1,7 +1,8 @@
 """The brief: who this is, what is promised, what is open, what happened last. Pure.
 
 Parts are put in by weight until the token budget is used: promises (overdue first), open issues,
-facts (newest first), then the last sessions with their last words, verbatim.
+facts (newest first), then the last sessions, each with its recap, or with the user's last words
+where there is none that holds.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from secondcall.context.render import CLOSING, OPENING, fact_line, fence, fit, item_line
-from secondcall.types import Brief, Fact, RecordedItem, SessionSummary
+from secondcall.context.render import CLOSING, OPENING, fact_line, fence, fit, item_line, quote
+from secondcall.types import Brief, Fact, ItemKey, Recap, RecordedItem, SessionSummary
 
 if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
@@ -31,6 +32,9 @@ class BriefParts:
         default_factory=dict[tuple[str, str], RecordedItem]
     )
     """(user_id, session_id) to the last thing the user said there."""
+    over: Mapping[ItemKey, str] = field(default_factory=dict[ItemKey, str])
+    """What became of what those words state, where that is settled or has ended."""
+    recaps: Mapping[tuple[str, str], Recap] = field(default_factory=dict[tuple[str, str], Recap])
     withheld: int = 0
     missing: Sequence[str] = ()
 
@@ -52,17 +56,13 @@ def compose(
         return fact_line(fact, now=now)
 
     def session_lines(session: SessionSummary) -> str:
-        return _session_lines(session, parts.last_words)
+        return _session_lines(session, parts)
 
     ranked = [*promises, *issues, *others]
     kept, budget = fit(ranked, line, budget_tokens=budget, counter=counter)
     sessions, budget = fit(parts.sessions, session_lines, budget_tokens=budget, counter=counter)
     text = fence([*map(line, kept), *map(session_lines, sessions)])
-    words = [
-        parts.last_words[key]
-        for session in sessions
-        if (key := (session.user_id, session.session_id)) in parts.last_words
-    ]
+    keys = [(session.user_id, session.session_id) for session in sessions]
     return Brief(
         text=text,
         tokens=counter.count(text),
@@ -70,7 +70,12 @@ def compose(
         promises=[fact for fact in kept if fact.kind == "promise"],
         issues=[fact for fact in kept if fact.kind == "issue"],
         sessions=sessions,
-        last_words=words,
+        last_words=[
+            parts.last_words[key]
+            for key in keys
+            if key in parts.last_words and key not in parts.recaps
+        ],
+        recaps=[parts.recaps[key] for key in keys if key in parts.recaps],
         known=bool(parts.facts or parts.sessions),
         withheld=parts.withheld,
         missing=parts.missing,
@@ -83,15 +88,16 @@ def _newest_first(facts: Iterable[Fact]) -> list[Fact]:
     return sorted(facts, key=lambda fact: (fact.valid_from, fact.id), reverse=True)
 
 
-def _session_lines(
-    session: SessionSummary, last_words: Mapping[tuple[str, str], RecordedItem]
-) -> str:
+def _session_lines(session: SessionSummary, parts: BriefParts) -> str:
     minutes = round((session.last_at - session.first_at).total_seconds() / 60)
-    head = (
-        f"- conversation on {session.first_at.date().isoformat()}, {minutes} min, "
-        f"{session.items} items"
-    )
-    words = last_words.get((session.user_id, session.session_id))
+    head = f"- conversation on {session.first_at.date().isoformat()}, {minutes} min"
+    key = (session.user_id, session.session_id)
+    recap, words = parts.recaps.get(key), parts.last_words.get(key)
+    if recap is not None:
+        return f"{head}: {recap.text}"
+    head = f"{head}, {session.items} items"
     if words is None:
         return head
-    return f"{head}, ended with\n  {item_line(words.item, words.at, max_characters=300)}"
+    over = parts.over.get(words.key)
+    note = "" if over is None else f" ({quote(over)[1:-1]})"
+    return f"{head}, ended with\n  {item_line(words.item, words.at, max_characters=300, note=note)}"

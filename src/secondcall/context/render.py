@@ -67,13 +67,16 @@ def fact_line(fact: Fact, *, now: datetime | None = None) -> str:
     status = "" if fact.status == "current" else f", {fact.status}"
     due = ""
     if fact.due_at is not None:
-        overdue = now is not None and fact.due_at < now and fact.status == "promised"
+        overdue = now is not None and fact.due_at < now and fact.status in ("promised", "open")
         due = f", {'overdue since' if overdue else 'due'} {fact.due_at:%Y-%m-%d}"
     ended = "" if fact.invalid_at is None else f" until {_date(fact.invalid_at)}"
     value = quote(_plain(fact.value), max_characters=1_000)
+    confirm = ""
+    if fact.to_confirm is not None:
+        confirm = f" (to be confirmed: {quote(fact.to_confirm)[1:-1]})"
     return (
         f"- {fact.kind}{status}: {subject}{quote(fact.predicate)} = {value} "
-        f"(since {_date(fact.valid_from)}{ended}{due})"
+        f"(since {_date(fact.valid_from)}{ended}{due}){confirm}"
     )
 
 

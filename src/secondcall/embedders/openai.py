@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from secondcall.abc import Embedder
 from secondcall.errors import EmbedderError, InvalidValue, MissingExtra
+from secondcall.usage import Call, report
 
 try:
     import httpx
@@ -141,7 +142,7 @@ class OpenAIEmbedder(Embedder):
                 problem = type(error).__name__
             else:
                 if answer.status_code == 200:
-                    return _json(answer)
+                    return self._used(_json(answer))
                 problem = f"HTTP {answer.status_code}"
                 if answer.status_code not in _BUSY:
                     break
@@ -152,6 +153,22 @@ class OpenAIEmbedder(Embedder):
             f"embedding {len(batch)} texts with {self._model!r} failed: {problem}; "
             "check base_url, api_key and the model's name"
         )
+
+    def _used(self, answer: object) -> object:
+        """The answer, after what it says that it used was reported."""
+        said = cast("dict[str, Any]", answer).get("usage") if isinstance(answer, dict) else None
+        used = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+        tokens = used.get("prompt_tokens", used.get("total_tokens", 0))
+        report(
+            Call(
+                model=self._model,
+                operation="embed",
+                input_tokens=tokens if isinstance(tokens, int) else 0,
+                cost=used.get("cost"),
+                raw=used,
+            )
+        )
+        return cast("object", answer)
 
     def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()

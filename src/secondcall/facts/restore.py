@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from secondcall.facts.chain import chain_key, insert, order
-from secondcall.facts.supersede import change_chain
+from secondcall.facts.chain import Changed, insert, key_of, order
+from secondcall.facts.grounds import grounds_of
+from secondcall.facts.read import joined
+from secondcall.facts.write import Also, change_chain
 from secondcall.types import Fact
 
 if TYPE_CHECKING:
@@ -21,38 +24,68 @@ async def restore(
 ) -> int:
     """Add the facts whose ids are not there yet; how many there were.
 
-    Into an empty chain they go as they are. Into one that has a history they are sorted in by
+    Into an empty chain they go as they are, unless they contradict each other: then what began
+    later ends what held before. Into one that has a history they are sorted in by
     ``valid_from``, so that still one fact holds at a time.
 
-    Raises: ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
+    Raises: ``InvalidValue`` when a predicate has one value here and several there, or facts rest on
+    each other in a circle; ``VersionConflict`` after twenty lost races, ``UserErased``, store
+    errors.
     """
     chains: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
-        chains[chain_key(fact.subject, fact.predicate)].append(fact)
+        chains[key_of(fact)].append(replace(fact, to_confirm=None))
+    resting = any(fact.rests_on for fact in facts)
+    also_of = await grounds_of(store, scope, facts) if resting else None
     added = 0
     for chain in chains.values():
-        added += await _restore_chain(store, scope, sorted(chain, key=order), epoch, now_us)
+        chain.sort(key=order)
+        also = None
+        if also_of is not None and any(fact.rests_on for fact in chain):
+            also = also_of(chain)
+        added += await _restore_chain(store, scope, chain, also, epoch, now_us)
     return added
 
 
 async def _restore_chain(
-    store: Store, scope: Scope, facts: Sequence[Fact], epoch: Epoch, now_us: int
+    store: Store,
+    scope: Scope,
+    facts: Sequence[Fact],
+    also: Also | None,
+    epoch: Epoch,
+    now_us: int,
 ) -> int:
     added = 0
 
-    def step(head: Fact | None, ended: Sequence[Fact]) -> tuple[Fact, Fact, Sequence[Fact]]:
+    def step(chain: Sequence[Fact], _multi: bool) -> Changed | Fact:
         nonlocal added
-        known = {fact.id: fact for fact in (*ended, *([] if head is None else [head]))}
+        known = {fact.id: fact for fact in chain}
         fresh = [fact for fact in facts if fact.id not in known]
         added = len(fresh)
-        if head is None:
-            return facts[-1], facts[-1], facts
+        if not fresh:
+            return facts[-1]
+        if not chain:
+            whole = joined(facts)
+            return Changed(whole[-1], whole[-1], whole)
         changed: dict[str, Fact] = {}
         for fact in fresh:
-            head, moved = insert(known.values(), fact, keep_recorded=True)
-            changed |= {one.id: one for one in moved}
+            done = insert(known.values(), fact, keep_recorded=True)
+            changed |= {one.id: one for one in done.facts}
             known |= changed
-        return head, known[head.id], list(changed.values())
+        head = max(known.values(), key=order)
+        return Changed(head, head, list(changed.values()))
 
-    await change_chain(store, scope, facts[0].subject, facts[0].predicate, step, epoch, now_us)
+    first = facts[0]
+    await change_chain(
+        store,
+        scope,
+        first.subject,
+        first.predicate,
+        step,
+        value=[first.value],
+        multi=first.multi,
+        also=also,
+        epoch=epoch,
+        now_us=now_us,
+    )
     return added

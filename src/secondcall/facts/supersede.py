@@ -1,36 +1,39 @@
-"""Writes facts: a newer one ends an older one of the same subject and predicate, in one batch.
-
-Three kinds of documents. ``fact`` is the head of each chain: its newest fact, and the lock that
-every change of the chain takes by compare-and-set, so that no chain forks. ``fact_ended`` holds
-what the head ended. ``fact_standing`` lists, by kind, the facts that a brief shows, so that reading
-them never costs more than there are; ``fact_sensitive`` lists what sensitive facts rest on.
-"""
+"""Changes facts: a newer one ends an older one of the same subject and predicate, in one batch."""
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-import anyio
-
-from secondcall.abc import ANY_VERSION, Batch, Document, DocumentWrite, Scope
+from secondcall.abc import Batch, Scope
 from secondcall.checks import check_id, check_json, check_metadata, check_text
-from secondcall.errors import InvalidValue, TooLarge, UnknownName, VersionConflict
-from secondcall.facts.chain import chain_key, decode_fact, encode_fact, insert, stands
+from secondcall.errors import InvalidValue, TooLarge, UnknownName
+from secondcall.facts.chain import (
+    Changed,
+    at_or_next,
+    end,
+    insert,
+    move_start,
+    order,
+    predicate_key,
+    revised,
+    same_value,
+    says_the_same,
+)
 from secondcall.facts.promises import check_transition, first_status
+from secondcall.facts.stored import encode_fact
+from secondcall.facts.write import Also, change_chain, sensitive_write
 from secondcall.types import Fact, FactKind, FactStatus, ItemKey, JsonValue, Metadata
 
 if TYPE_CHECKING:
     from secondcall.abc import Epoch, Store
 
 __all__ = [
-    "Step",
-    "change_chain",
     "check_fact",
+    "confirm",
     "mark_sensitive",
     "new_fact",
     "retract",
@@ -41,8 +44,8 @@ __all__ = [
 MAX_PREDICATE_BYTES = 1_024
 MAX_VALUE_BYTES = 16_384
 MAX_SOURCES = 256
-_MAX_TRIES = 20
-_PAGE = 1_000
+MAX_RESTS_ON = 64
+_MAX_CONFIRMED = 512
 _KINDS = frozenset(get_args(FactKind))
 _STATUSES = frozenset(get_args(FactStatus))
 
@@ -59,10 +62,11 @@ def new_fact(
     sensitive: bool = False,
     sources: Sequence[ItemKey] = (),
     metadata: Metadata | None = None,
+    rests_on: Sequence[str] = (),
 ) -> Fact:
     """A checked fact with a random id. Raises: ``InvalidValue``, ``TooLarge``."""
     fact = Fact(
-        id=f"fact_{secrets.token_hex(10)}",
+        id=_new_id(),
         kind=kind,
         subject=subject,
         predicate=predicate,
@@ -74,6 +78,7 @@ def new_fact(
         sensitive=sensitive,
         sources=tuple(ItemKey(*source) for source in sources),
         metadata={} if metadata is None else metadata,
+        rests_on=tuple(rests_on),
     )
     return replace(check_fact(fact), status=first_status(kind))
 
@@ -88,6 +93,12 @@ def check_fact(fact: Fact) -> Fact:
     _check_one_of("status", fact.status, _STATUSES)
     if len(fact.sources) > MAX_SOURCES:
         raise TooLarge(f"sources has {len(fact.sources)} items, at most {MAX_SOURCES} are accepted")
+    if len(fact.rests_on) > MAX_RESTS_ON:
+        raise TooLarge(
+            f"rests_on has {len(fact.rests_on)} facts, at most {MAX_RESTS_ON} are accepted"
+        )
+    for index, one in enumerate(fact.rests_on):
+        check_id(f"rests_on[{index}]", one)
     value = check_json("value", fact.value)
     if isinstance(value, str):
         value = check_text("value", value, max_bytes=MAX_VALUE_BYTES)
@@ -104,24 +115,89 @@ def check_fact(fact: Fact) -> Fact:
     return checked
 
 
-async def supersede(store: Store, scope: Scope, fact: Fact, *, epoch: Epoch, now_us: int) -> Fact:
+async def supersede(
+    store: Store,
+    scope: Scope,
+    fact: Fact,
+    *,
+    multi: bool | None = None,
+    keeps_rests_on: bool = True,
+    elsewhere: Sequence[Fact] = (),
+    also: Also | None = None,
+    epoch: Epoch,
+    now_us: int,
+) -> Fact:
     """Make ``fact`` true from its ``valid_from`` on, ending what was true there before.
 
-    Saying what already holds changes nothing and gives the fact that stands (with the new sources
-    added); concurrent changes of one predicate are put in one order, none is lost.
+    Saying what already holds gives the fact that stands, with the new sources and metadata added,
+    and what it rests on unless it ``keeps_rests_on``. Saying it from an earlier time on moves its
+    beginning. Concurrent changes of one predicate are put in one order, none is lost. What other
+    partitions say of it (``elsewhere``) in between makes it a fact of its own.
 
-    Raises: ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
+    Raises: ``InvalidValue`` when ``multi`` is not what is known of the predicate;
+    ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
     """
 
-    def step(head: Fact | None, ended: Sequence[Fact]) -> tuple[Fact, Fact, Sequence[Fact]]:
-        if head is not None and _says_the_same(head, fact):
-            merged = _merged(head, fact)
-            return merged, merged, [] if merged == head else [merged]
-        chain = [*ended, *([] if head is None else [head])]
-        new_head, changed = insert(chain, fact)
-        return changed[0], new_head, changed
+    def step(chain: Sequence[Fact], is_multi: bool) -> Changed | Fact:
+        told = replace(fact, multi=is_multi)
+        if is_multi and told.value is None:
+            raise InvalidValue(f"value is None, which cannot be one of several {told.predicate!r}")
+        others = [one for one in elsewhere if not is_multi or same_value(one, told)]
+        standing = says_the_same(chain, told)
+        if standing is not None and not _between(others, standing, told):
+            merged = _merged(standing, told, keeps_rests_on=keeps_rests_on)
+            return standing if merged == standing else _put(chain, merged)
+        moved = move_start(chain, told)
+        if moved is None or standing is not None or _between(others, told, _unmoved(moved.result)):
+            return insert(chain, told)
+        merged = _merged(moved.result, told, keeps_rests_on=keeps_rests_on)
+        head = merged if moved.head.id == merged.id else moved.head
+        return Changed(merged, head, [merged, *moved.facts[1:]])
 
-    return await change_chain(store, scope, fact.subject, fact.predicate, step, epoch, now_us)
+    return await change_chain(
+        store,
+        scope,
+        fact.subject,
+        fact.predicate,
+        step,
+        value=[fact.value],
+        multi=multi,
+        since=fact.valid_from,
+        also=also,
+        epoch=epoch,
+        now_us=now_us,
+    )
+
+
+async def confirm(
+    store: Store,
+    scope: Scope,
+    fact: Fact,
+    ended: Sequence[str],
+    *,
+    at: datetime,
+    epoch: Epoch,
+    now_us: int,
+) -> Fact:
+    """Let ``fact`` stand, although the facts ``ended``, which it rests on, have."""
+
+    def step(chain: Sequence[Fact], _multi: bool) -> Changed | Fact:
+        for each in chain:
+            if each.id == fact.id:
+                seen = tuple(dict.fromkeys([*each.confirmed, *ended]))[-_MAX_CONFIRMED:]
+                return _put(chain, revised(each, max(at, each.recorded_at), confirmed=seen))
+        return fact
+
+    return await change_chain(
+        store,
+        scope,
+        fact.subject,
+        fact.predicate,
+        step,
+        value=[fact.value],
+        epoch=epoch,
+        now_us=now_us,
+    )
 
 
 async def mark_sensitive(
@@ -129,8 +205,9 @@ async def mark_sensitive(
 ) -> None:
     """List a sensitive fact's sources in another partition that holds some of them, so that they
     stay withheld there whatever becomes of a merge."""
-    write = _sensitive(chain_key(fact.subject, fact.predicate), fact)
-    await store.write(scope, Batch(documents=[write]), epoch=epoch, now_us=now_us)
+    write = sensitive_write(predicate_key(fact.subject, fact.predicate), fact)
+    announced = replace(write, announce=True)  # no fact of this partition changes with it
+    await store.write(scope, Batch(documents=[announced]), epoch=epoch, now_us=now_us)
 
 
 async def settle(
@@ -140,33 +217,49 @@ async def settle(
     status: FactStatus,
     *,
     subject: str,
+    value: Sequence[JsonValue] = (),
     at: datetime,
+    recorded: datetime,
     epoch: Epoch,
     now_us: int,
 ) -> Fact:
     """Move a promise or an issue on: kept, broken, withdrawn; resolved, open again.
 
+    ``value`` holds the one that is meant, needed where there may be several. ``at`` is when it
+    happened, ``recorded`` when it was told.
+
     Raises: ``UnknownName`` when there is none of that predicate, ``InvalidValue`` when ``status``
     may not follow.
     """
 
-    def step(head: Fact | None, ended: Sequence[Fact]) -> tuple[Fact, Fact, Sequence[Fact]]:
-        if head is None or head.invalid_at is not None:
-            raise UnknownName(f"no promise or issue with predicate {predicate!r} stands")
-        if head.status == status:
-            return head, head, []
-        check_transition(head, status)
+    def step(chain: Sequence[Fact], _multi: bool) -> Changed | Fact:
+        fact = _meant(chain, predicate, value, at)
+        if fact.status == status:
+            return fact
+        check_transition(fact, status)
         moved = replace(
-            head,
-            id=f"fact_{secrets.token_hex(10)}",
+            fact,
+            id=_new_id(),
             status=status,
-            valid_from=max(at, head.valid_from),
-            recorded_at=at,
+            valid_from=max(at, fact.valid_from),
+            invalid_at=None,
+            superseded_by=None,
+            recorded_at=recorded,
+            earlier=(),
         )
-        new_head, changed = insert([*ended, head], moved)
-        return moved, new_head, changed
+        return insert(chain, moved)
 
-    return await change_chain(store, scope, subject, predicate, step, epoch, now_us)
+    return await change_chain(
+        store,
+        scope,
+        subject,
+        predicate,
+        step,
+        value=value,
+        since=at,
+        epoch=epoch,
+        now_us=now_us,
+    )
 
 
 async def retract(
@@ -175,153 +268,79 @@ async def retract(
     predicate: str,
     *,
     subject: str,
+    value: Sequence[JsonValue] = (),
     at: datetime,
+    recorded: datetime,
     epoch: Epoch,
     now_us: int,
 ) -> Fact:
-    """End the fact that holds, with nothing in its place. Raises: ``UnknownName``."""
+    """End the fact that holds ``at`` a time, with nothing in its place.
 
-    def step(head: Fact | None, ended: Sequence[Fact]) -> tuple[Fact, Fact, Sequence[Fact]]:
-        if head is None or head.invalid_at is not None:
-            raise UnknownName(f"no fact with predicate {predicate!r} holds")
-        gone = replace(head, invalid_at=max(at, head.valid_from))
-        return gone, gone, [gone]
+    ``value`` holds the one that is meant, needed where there may be several.
 
-    return await change_chain(store, scope, subject, predicate, step, epoch, now_us)
-
-
-Step = Callable[[Fact | None, Sequence[Fact]], tuple[Fact, Fact, Sequence[Fact]]]
-"""From the head and the ended facts of a chain to (result, head afterwards, facts that changed)."""
-
-
-async def change_chain(
-    store: Store,
-    scope: Scope,
-    subject: str,
-    predicate: str,
-    step: Step,
-    epoch: Epoch,
-    now_us: int,
-) -> Fact:
-    """Apply ``step`` to one chain, again after each lost race; what it gives as its result.
-
-    Raises: ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
+    Raises: ``UnknownName``.
     """
-    key = chain_key(subject, predicate)
-    for attempt in range(_MAX_TRIES):
-        document = await store.document(scope, "fact", key)
-        head = None if document is None else decode_fact(document.body)
-        ended = await _ended(store, scope, key) if document is not None else []
-        result, new_head, changed = step(head, ended)
-        if not changed:
-            return result
-        writes = _writes(key, document, head, new_head, changed)
-        try:
-            await store.write(scope, Batch(documents=writes), epoch=epoch, now_us=now_us)
-        except VersionConflict:
-            if attempt == _MAX_TRIES - 1:
-                raise
-            await anyio.sleep(secrets.randbelow(1_000 * (attempt + 1)) / 1e6)
-            continue
-        return result
-    raise AssertionError("unreachable")
 
+    def step(chain: Sequence[Fact], _multi: bool) -> Changed | Fact:
+        return end(chain, _meant(chain, predicate, value, at), at, recorded)
 
-async def _ended(store: Store, scope: Scope, key: str) -> list[Fact]:
-    found: list[Fact] = []
-    after = ""
-    while True:
-        page = await store.documents(
-            scope, "fact_ended", prefix=f"{key}/", after=after, limit=_PAGE
-        )
-        found.extend(decode_fact(document.body) for document in page)
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].key
-
-
-def _writes(
-    key: str,
-    document: Document | None,
-    head: Fact | None,
-    new_head: Fact,
-    changed: Sequence[Fact],
-) -> list[DocumentWrite]:
-    by_id = {fact.id: fact for fact in changed}
-    new_head = by_id.pop(new_head.id, new_head)
-    if head is not None and head.id != new_head.id:
-        by_id.setdefault(head.id, head)  # one that was retracted ended before and did not change
-    writes = [
-        DocumentWrite(
-            kind="fact",
-            key=key,
-            body=encode_fact(new_head),
-            expected_version=None if document is None else document.version,
-            announce=True,
-        )
-    ]
-    writes.extend(
-        DocumentWrite(
-            kind="fact_ended",
-            key=f"{key}/{fact.id}",
-            body=encode_fact(fact),
-            expected_version=ANY_VERSION,
-        )
-        for fact in by_id.values()
-    )
-    if head is not None and (head.kind != new_head.kind or not stands(new_head)):
-        writes.append(_standing(head, key, None))
-    if stands(new_head):
-        writes.append(_standing(new_head, key, encode_fact(new_head)))
-    writes.extend(_sensitive(key, fact) for fact in (new_head, *by_id.values()) if fact.sensitive)
-    return writes
-
-
-def _sensitive(key: str, fact: Fact) -> DocumentWrite:
-    return DocumentWrite(
-        kind="fact_sensitive",
-        key=f"{key}/{fact.id}",
-        body=json.dumps([list(source) for source in fact.sources]).encode(),
-        expected_version=ANY_VERSION,
+    return await change_chain(
+        store,
+        scope,
+        subject,
+        predicate,
+        step,
+        value=value,
+        since=at,
+        epoch=epoch,
+        now_us=now_us,
     )
 
 
-def _standing(fact: Fact, key: str, body: bytes | None) -> DocumentWrite:
-    return DocumentWrite(
-        kind="fact_standing",
-        key=f"{fact.kind}/{key}",
-        body=body,
-        expected_version=ANY_VERSION,
-    )
+def _meant(chain: Sequence[Fact], predicate: str, value: Sequence[JsonValue], at: datetime) -> Fact:
+    fact = at_or_next(chain, at)
+    if fact is None or (value and not same_value(fact, replace(fact, value=value[0]))):
+        which = "with that value" if value else "and no promise or issue"
+        raise UnknownName(f"no fact with predicate {predicate!r} {which} stands then")
+    return fact
 
 
-def _says_the_same(head: Fact, fact: Fact) -> bool:
-    return (
-        head.invalid_at is None
-        and head.kind == fact.kind
-        and head.status == fact.status
-        and json.dumps(head.value, sort_keys=True) == json.dumps(fact.value, sort_keys=True)
-        and head.valid_from <= fact.valid_from
-        and (fact.due_at is None or fact.due_at == head.due_at)
-    )
+def _between(others: Sequence[Fact], one: Fact, other: Fact) -> bool:
+    """Whether something else begins after ``one`` and no later than ``other``."""
+    return any(order(one) < order(each) <= order(other) for each in others)
 
 
-def _merged(head: Fact, fact: Fact) -> Fact:
-    """``head`` with the sources and metadata of ``fact``; of too many sources the newest stay.
+def _unmoved(fact: Fact) -> Fact:
+    return replace(fact, valid_from=fact.earlier[-1].valid_from)
+
+
+def _put(chain: Sequence[Fact], fact: Fact) -> Changed:
+    """``fact`` in the place of the one with its id."""
+    last = max(chain, key=order)
+    return Changed(fact, fact if last.id == fact.id else last, [fact])
+
+
+def _merged(standing: Fact, fact: Fact, *, keeps_rests_on: bool) -> Fact:
+    """``standing`` with the sources and metadata of ``fact``; of too many sources the newest stay.
 
     A sensitive fact keeps them all, since each of them is to be withheld.
     """
-    sensitive = head.sensitive or fact.sensitive
-    sources = tuple(dict.fromkeys([*head.sources, *fact.sources]))
+    sensitive = standing.sensitive or fact.sensitive
+    sources = tuple(dict.fromkeys([*standing.sources, *fact.sources]))
     merged = replace(
-        head,
+        standing,
         sources=sources if sensitive else sources[-MAX_SOURCES:],
         sensitive=sensitive,
-        metadata={**head.metadata, **fact.metadata},
+        metadata={**standing.metadata, **fact.metadata},
     )
-    if merged == head:
-        return head
-    return check_fact(merged)
+    if not keeps_rests_on and (set(merged.rests_on) != set(fact.rests_on) or merged.confirmed):
+        at = max(fact.recorded_at, merged.recorded_at)
+        merged = revised(merged, at, rests_on=fact.rests_on, confirmed=())
+    return merged if merged == standing else check_fact(merged)
+
+
+def _new_id() -> str:
+    return f"fact_{secrets.token_hex(10)}"
 
 
 def _check_one_of(field: str, value: str, known: frozenset[str]) -> None:

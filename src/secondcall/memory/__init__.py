@@ -7,7 +7,8 @@ A handle reaches only its own data: ``Memory.open(url)`` one tenant, ``memory.us
 from __future__ import annotations
 
 from secondcall.memory.session import SessionMemory
+from secondcall.memory.stating import StateHandle
 from secondcall.memory.tenant import Memory
 from secondcall.memory.user import UserMemory
 
-__all__ = ["Memory", "SessionMemory", "UserMemory"]
+__all__ = ["Memory", "SessionMemory", "StateHandle", "UserMemory"]

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import anyio.to_thread
 
+from secondcall import telemetry
 from secondcall.abc import EntryKey, Scope
+from secondcall.checks import from_us
 from secondcall.context.answer import answer, mark_stale
 from secondcall.errors import EmbedderError, InvalidValue
-from secondcall.record.append import decode_entry
+from secondcall.memory.extracting import note_recalled
+from secondcall.memory.fetching import fetch
+from secondcall.memory.reordering import for_and_against, width
+from secondcall.memory.screening import Screen, screened
+from secondcall.recall.confidence import DEFAULT_CONFIDENCE
+from secondcall.recall.explain import matched
+from secondcall.recall.index import Hit
+from secondcall.recall.polarity import intent
+from secondcall.recall.screen import current_first, screen
+from secondcall.recall.talks import names_the_past
 from secondcall.record.index import OpenIndex, index_key, item_key
 from secondcall.types import (
     FactKind,
     ItemKey,
     ItemKind,
+    Message,
     Metadata,
     Recalled,
     RecalledItem,
-    RecordedItem,
     Role,
 )
 
@@ -33,12 +45,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from secondcall.context.known import Known
+    from secondcall.context.known import Known, Shown
     from secondcall.memory.shared import Place
-    from secondcall.recall.index import Hit, SearchResult
+    from secondcall.recall.index import SearchResult
     from secondcall.record.retain import Retention
 
-__all__ = ["Question", "ask", "clamp_query"]
+__all__ = ["LATE", "Question", "ask", "clamp_query"]
 
 _log = logging.getLogger("secondcall")
 _INLINE_ROWS = 4_000
@@ -46,9 +58,14 @@ _INLINE_ROWS = 4_000
 _INLINE_FACTS = 200
 _INLINE_CHARACTERS = 2_000
 _EMBED_CHARACTERS = 8_000
+_LONG_CHARACTERS = 1_000
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _QUERY_CHARACTERS = 20_000
 _RESERVE_SECONDS = 0.02
-_LATE = "the deadline came before the record could be read"
+_WIDE = 4
+_LEAST_WIDE = 20
+"""So many more are looked through for what states the fact that holds now."""
+LATE = "the deadline came before the record could be read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +84,16 @@ class Question:
     until: datetime | None
     max_tokens: int | None
     deadline_seconds: float | None
+    stale: Literal["mark", "drop"] = "mark"
+    prefer_current: bool = True
+    time: Literal["soft", "hard"] = "soft"
+    screen: Screen | None = None
+    min_confidence: float = DEFAULT_CONFIDENCE
+    neighbours: int = 0
+    small_talk: bool = False
+    explain: bool = False
+    exclude: Collection[ItemKey] = ()
+    """Items that are not to be found, since whoever asks has them already."""
 
 
 def clamp_query(query: str) -> str:
@@ -101,7 +128,7 @@ def _seen(place: Place) -> _Seen | None:
     scopes, policy = last
     opened = place.shared.cache.peek(scopes)
     known = None if opened is None else place.shared.peek_known(opened)
-    if opened is None or known is None:
+    if opened is None or known is None or place.is_behind(opened):
         return None
     return _Seen(opened, dict(opened.applied), known, policy)
 
@@ -112,6 +139,17 @@ def _hidden(place: Place, known: Known) -> Collection[ItemKey]:
 
 async def ask(place: Place, question: Question, started: float) -> Recalled:
     """Answer ``question``; ``started`` is when it was asked, on the performance counter."""
+    with telemetry.operation("recall", store=place.shared.scheme) as span:
+        span.content(query=question.query, user_id=place.user_id)
+        found = await _ask(place, question, started)
+        span.set(found_items=len(found.items), found_facts=len(found.facts), stale=found.stale)
+        if found.stale:
+            telemetry.count_late("recall", "record")
+        note_recalled(place, found.items)
+        return found
+
+
+async def _ask(place: Place, question: Question, started: float) -> Recalled:
     if question.by not in ("message", "turn", "session"):
         raise InvalidValue(f"by is {question.by!r}, expected 'message', 'turn' or 'session'")
     if question.deadline_seconds is None:
@@ -127,7 +165,7 @@ async def ask(place: Place, question: Question, started: float) -> Recalled:
         return task.result()
     task.add_done_callback(lambda late: late.cancelled() or late.exception())
     task.cancel()
-    return _finish(place, question, started)([], [], reason=_LATE, withheld=0, stale=True)
+    return _finish(place, question, started)([], [], reason=LATE, withheld=0, stale=True)
 
 
 async def _answer(
@@ -135,15 +173,19 @@ async def _answer(
 ) -> Recalled:
     finish = _finish(place, question, started)
     seen = _seen(place)
-    opening = asyncio.ensure_future(_open(place, started, until))
+    looking = _Looking(place, started, until)
     try:
+        if seen is None:
+            looking.start()
         vector = await _query_vector(place, question, until)
-        early = None if seen is None else await _found(place, question, vector, seen)
-        opened, stale = await opening
+        early = None
+        if seen is not None:
+            early = await _found(place, question, vector, seen, searched=looking.start)
+        opened, stale = await looking.done()
     finally:
-        opening.cancel()
+        looking.cancel()
     if opened is None:
-        return finish([], [], reason=_LATE, withheld=0, stale=True)
+        return finish([], [], reason=LATE, withheld=0, stale=True)
     place.looked(opened)
     known = await place.shared.known_of(opened)
     now_seen = _Seen(opened, dict(opened.applied), known, await place.retention())
@@ -156,6 +198,9 @@ async def _answer(
     search = partial(
         known.search,
         question.query,
+        vector,
+        said=_scores(known, result),
+        answering=[item_key(opened.scopes, hit.key) for hit in result.hits or result.unsure],
         at=question.at,
         limit=question.limit,
         sensitive=sensitive,
@@ -165,16 +210,61 @@ async def _answer(
     )
     few = len(known.facts) <= _INLINE_FACTS and len(question.query) <= _INLINE_CHARACTERS
     facts, withheld = search() if few else await anyio.to_thread.run_sync(search)
-    notes = known.stale_notes(
-        [item.key for item in items], at=question.at, sensitive=sensitive, oldest=oldest
+    visible = known.shown(sensitive=sensitive, oldest=oldest)
+    marked = _marked(items, known, question, visible)
+    passed, warnings = await screened(marked, question.screen, until=until)
+    reason = result.reason_if_empty or _why_nothing(opened, question)
+    if items and not passed:
+        reason = "the application's screen let nothing pass"
+    answered = finish(passed, facts, reason=reason, withheld=withheld + len(hidden), stale=stale)
+    explanation = opened.index.explain(question.query, at=question.at) if question.explain else None
+    return replace(
+        answered,
+        confidence=result.confidence,
+        warnings=tuple(warnings),
+        explanation=explanation,
     )
-    return finish(
-        mark_stale(items, notes),
-        facts,
-        reason=result.reason_if_empty or _why_nothing(opened, question),
-        withheld=withheld + len(hidden),
-        stale=stale,
+
+
+class _Looking:
+    """Looks up whether anything changed. Beside a search it would only take turns with it, so it
+    begins when the search is over, beside the reading of what was found."""
+
+    def __init__(self, place: Place, started: float, until: float | None) -> None:
+        self._work = partial(_open, place, started, until)
+        self._task: asyncio.Task[tuple[OpenIndex | None, bool]] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._work())
+
+    async def done(self) -> tuple[OpenIndex | None, bool]:
+        self.start()
+        assert self._task is not None
+        return await self._task
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _marked(
+    items: Sequence[RecalledItem], known: Known, question: Question, visible: Shown
+) -> list[RecalledItem]:
+    """The items with what became of the facts that they state."""
+    keys = [item.key for item in items]
+    if question.explain:
+        items = [_explained(item, question.query) for item in items]
+    return mark_stale(
+        items,
+        known.notes(keys, at=question.at, visible=visible),
+        known.to_confirm(keys, at=question.at, visible=visible),
     )
+
+
+def _explained(item: RecalledItem, query: str) -> RecalledItem:
+    text = item.item.text if isinstance(item.item, Message) else item.item.name
+    return replace(item, matched=tuple(matched(query, text)))
 
 
 def _finish(place: Place, question: Question, started: float) -> partial[Recalled]:
@@ -206,6 +296,13 @@ async def _open(place: Place, started: float, until: float | None) -> tuple[Open
     return place.shared.cache.peek(scopes), True
 
 
+def _meant(query: str) -> str:
+    """What of a query is embedded: of a long one, each sentence once, as far as fits."""
+    if len(query) > _LONG_CHARACTERS:
+        query = " ".join(dict.fromkeys(_SENTENCE.split(query)))
+    return query[:_EMBED_CHARACTERS]
+
+
 async def _query_vector(
     place: Place, question: Question, until: float | None
 ) -> npt.NDArray[np.float32] | None:
@@ -214,11 +311,12 @@ async def _query_vector(
         return None
     embedder = place.shared.embedder
     if embedder.local:
-        return await embedder.embed_query(question.query[:_EMBED_CHARACTERS])
+        return await embedder.embed_query(_meant(question.query))
     timeout = None if until is None else max(0.0, until - time.perf_counter())
     try:
         async with asyncio.timeout(timeout):
-            return await embedder.embed_query(question.query[:_EMBED_CHARACTERS])
+            with place.metered("recall"):
+                return await embedder.embed_query(_meant(question.query))
     except (EmbedderError, TimeoutError) as error:
         _log.warning(
             "the query could not be embedded; searched by words only",
@@ -228,16 +326,101 @@ async def _query_vector(
 
 
 async def _found(
-    place: Place, question: Question, vector: npt.NDArray[np.float32] | None, seen: _Seen
+    place: Place,
+    question: Question,
+    vector: npt.NDArray[np.float32] | None,
+    seen: _Seen,
+    *,
+    searched: Callable[[], None] | None = None,
 ) -> tuple[SearchResult, list[RecalledItem]]:
-    """The search and its items; a wider one when some of what it found has run out or is gone."""
+    """The search and its items; a wider one when some of what it found has run out or is gone.
+    ``searched`` is called when the first search is over."""
     limit = question.limit
+    cutoff = seen.policy.cutoff_us("fact", place.shared.clock.now())
+    oldest = None if cutoff is None else from_us(cutoff)
+    visible = seen.known.shown(sensitive=place.trust == "verified", oldest=oldest)
+    wanted = intent(question.query)
     while True:
-        result = await _search(place, question, vector, seen, limit)
-        items = await _fetch(place, seen, result.hits)
-        if len(items) >= question.limit or len(result.hits) < limit:
+        taken = width(limit, wanted)
+        wide = max(_WIDE * limit, _LEAST_WIDE, taken) if seen.known.by_source else taken
+        result = await _search(place, question, vector, seen, wide)
+        if searched is not None:
+            searched()
+        hits = list(result.hits)
+        if len(hits) < question.limit and question.by == "message":
+            hits += _of_the_same(seen, result, visible)
+        hits = _screened(question, seen, hits, visible)[:taken]
+        items = for_and_against(await fetch(place, seen.opened.scopes, seen.policy, hits), wanted)
+        if len(items) >= question.limit or len(result.hits) < wide:
             return result, items[: question.limit]
         limit *= 4
+
+
+def _screened(question: Question, seen: _Seen, hits: Sequence[Hit], visible: Shown) -> list[Hit]:
+    """The hits with what states a fact that holds before what states its ended ones, when the
+    question is about the moment of asking; and without the latter, if they are to be dropped."""
+    known, opened = seen.known, seen.opened
+    if not known.by_source or not _about_now(question):
+        return list(hits)
+    by_key = {item_key(opened.scopes, hit.key): hit for hit in hits}
+    keys = [key for key in by_key if key in known.by_source]
+    if not keys:
+        return list(hits)
+    order = list(by_key)
+    if question.prefer_current:
+        states = {key: known.states(key, at=question.at, visible=visible) for key in keys}
+        order = current_first(order, states, limit=question.limit)
+    if question.stale == "drop":
+        notes = known.notes(keys, at=question.at, visible=visible)
+        ended = {key: note.text for key, note in notes.items() if note.whole}
+        order = [key for key, _ in screen(order, ended, mode="drop")]
+    return _rescored([by_key[key] for key in order])
+
+
+def _of_the_same(seen: _Seen, result: SearchResult, visible: Shown) -> list[Hit]:
+    """Where there is room: what states other facts of the predicates that the hits state, so that
+    what was true before is found by what is true now, and the other way about."""
+    known, scopes, hits = seen.known, seen.opened.scopes, result.hits
+    if not hits or not known.by_source:
+        return []
+    keys = {item_key(scopes, hit.key) for hit in hits}
+    scores = _scores(known, result)
+    beside = [key for key in known.sources_beside(keys, visible=visible) if key in scores]
+    least = hits[-1].score
+    by_name = {scope.name: scope for scope in scopes}
+    return [
+        Hit(
+            key=index_key(scopes, by_name[key.user_id], EntryKey(*key[1:])),
+            score=round(min(least, scores[key]), 6),
+            at_us=0,
+            change=0,
+            position=0,
+        )
+        for key in sorted(beside, key=lambda key: (-scores[key], key))
+    ]
+
+
+def _scores(known: Known, result: SearchResult) -> dict[ItemKey, float]:
+    """The scores of the items that facts come from, where they are held and pass the filters."""
+    return {item: result.also[name] for item, name in known.hashed.items() if name in result.also}
+
+
+def _rescored(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits with scores that do not rise: one that was moved up has that of the next."""
+    found: list[Hit] = []
+    least = float("-inf")
+    for hit in reversed(hits):
+        if hit.score < least:
+            raised = round(least - hit.score, 6)
+            hit = replace(hit, score=least, features={**hit.features, "current": raised})
+        least = hit.score
+        found.append(hit)
+    return found[::-1]
+
+
+def _about_now(question: Question) -> bool:
+    """Whether the question names no time that was over when it was asked."""
+    return not names_the_past(question.query, at=question.at)
 
 
 async def _search(
@@ -264,35 +447,16 @@ async def _search(
         since=question.since,
         until=question.until,
         oldest_us={kind: cutoff for kind, cutoff in cutoffs.items() if cutoff is not None},
-        exclude_keys=_entry_keys(opened.scopes, hidden),
+        exclude_keys=_entry_keys(opened.scopes, {*hidden, *question.exclude}),
+        also=seen.known.hashed.values(),
+        small_talk=question.small_talk,
+        time=question.time,
+        neighbours=question.neighbours,
+        least_confidence=question.min_confidence,
     )
     if len(opened.index) <= _INLINE_ROWS and len(question.query) <= _INLINE_CHARACTERS:
         return search()
     return await anyio.to_thread.run_sync(search)
-
-
-async def _fetch(place: Place, seen: _Seen, hits: Sequence[Hit]) -> list[RecalledItem]:
-    """The items of the hits as the record has them now, without what is gone or has run out."""
-    opened, policy = seen.opened, seen.policy
-    keys = [item_key(opened.scopes, hit.key) for hit in hits]
-    stored: dict[ItemKey, RecordedItem] = {}
-    for scope in opened.scopes:
-        wanted = [EntryKey(*key[1:]) for key in keys if key.user_id == scope.name]
-        if wanted:
-            for entry in await place.shared.store.entries(scope, wanted):
-                cutoff = policy.cutoff_us(entry.key.kind, place.shared.clock.now())
-                if cutoff is None or entry.at_us >= cutoff:
-                    stored[ItemKey(scope.name, *entry.key)] = decode_entry(scope.name, entry)
-    found: list[RecalledItem] = []
-    for key, hit in zip(keys, hits, strict=True):
-        item = stored.get(key)
-        if item is not None:
-            found.append(
-                RecalledItem(
-                    key=key, item=item.item, at=item.at, score=hit.score, features=hit.features
-                )
-            )
-    return found
 
 
 def _item_kinds(question: Question) -> Collection[ItemKind] | None:

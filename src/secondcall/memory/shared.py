@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -17,24 +19,39 @@ import anyio.to_thread
 from secondcall import identity
 from secondcall.abc import Batch, Epoch, Scope
 from secondcall.checks import from_us, to_us
-from secondcall.context.known import Known, know
-from secondcall.errors import UserErased
-from secondcall.facts.read import all_facts, sensitive_items
+from secondcall.context.known import Known, fact_text, know, learn, with_chains
+from secondcall.errors import InvalidValue, UserErased
+from secondcall.facts.read import all_facts, chain_facts, joined, sensitive_items
+from secondcall.memory.buffering import Buffers
+from secondcall.memory.extracting import Extracting
 from secondcall.record.index import OpenIndex, fill_vectors, take_unembedded
 from secondcall.record.retain import Retention, read_policy
 from secondcall.record.rows import embed
 from secondcall.record.seal import SEAL_CHANGES
+from secondcall.state.known import Workflows
+from secondcall.types import ItemKey
 
 if TYPE_CHECKING:
-    from secondcall.abc import Clock, Embedder, Header, LanguageModel, Store, TokenCounter
+    import numpy as np
+    import numpy.typing as npt
+
+    from secondcall.abc import Clock, Document, Embedder, Header, LanguageModel, Store, TokenCounter
+    from secondcall.abc_state import StateStore
     from secondcall.memory.background import Background
+    from secondcall.memory.metering import Meter
     from secondcall.record.index import IndexCache
     from secondcall.record.seal import Sealer
-    from secondcall.types import ItemKey, Trust
+    from secondcall.types import Fact, Trust
+    from secondcall.usage import Layer
 
 __all__ = ["Place", "Shared", "SystemClock"]
 
 _DRAIN_STEP_SECONDS = 0.002
+_FACTS_WITH_VECTORS = 2_000
+"""More are found by their words only, so that the first question costs no more for them."""
+_EMBED_STEP = 32
+_CHANGED_CHAINS = 64
+_SPENT_ROWS = 500
 _SEAL_STEP = 64
 """How many changes pass before a handle looks again whether its tail has grown too long."""
 
@@ -60,10 +77,29 @@ class Shared:
     sealer: Sealer
     background: Background
     retention: Retention
+    meter: Meter
+    scheme: str
+    """Names the kind of store in spans: the scheme of its URL, or its class."""
+    states: StateStore | None = None
+    states_apart: bool = False
+    """The states are in a store of their own, with its own opening, closing and erasing."""
+    workflows: Workflows = field(default_factory=Workflows)
+    """Those that were named at opening, and those that were started since."""
+    extract: bool = False
+    """Whether the model is asked for facts in what is recorded."""
+    extracting: Extracting = field(default_factory=Extracting)
     is_open: bool = False
     writing: int = 0
+    recapped: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    """When it was last seen to a user's recaps, by tenant and user, on the monotonic clock."""
+    buffers: Buffers = field(default_factory=Buffers)
     known: WeakKeyDictionary[OpenIndex, tuple[int, Known]] = field(
         default_factory=WeakKeyDictionary[OpenIndex, tuple[int, Known]]
+    )
+    learning: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a view of facts is made: its index takes one writer at a time."""
+    fact_vectors: WeakKeyDictionary[OpenIndex, Mapping[str, npt.NDArray[np.float32]]] = field(
+        default_factory=lambda: WeakKeyDictionary()
     )
 
     @contextmanager
@@ -74,6 +110,19 @@ class Shared:
             yield
         finally:
             self.writing -= 1
+
+    def state_store(self) -> StateStore:
+        """Where states are kept. Raises: ``InvalidValue`` when nothing keeps them."""
+        if self.states is None:
+            raise InvalidValue(
+                "this store keeps no states; name one that does, e.g. "
+                "Memory.open(url, state='sqlite:///state.db')"
+            )
+        return self.states
+
+    def learn(self, workflows: Workflows) -> None:
+        """Know these workflows too: states are started in them."""
+        self.workflows = self.workflows.including(*workflows)
 
     async def drain(self, seconds: float) -> None:
         """Wait until no write is in flight, at most ``seconds``."""
@@ -91,16 +140,91 @@ class Shared:
         return None if cached is None or cached[0] != opened.facts_seen else cached[1]
 
     async def known_of(self, opened: OpenIndex) -> Known:
-        """The view of the user's facts, made anew only when they changed."""
-        seen = opened.facts_seen
-        cached = self.peek_known(opened)
-        if cached is not None:
-            return cached
+        """The view of the user's facts, with what changed since it was last made."""
+        while True:
+            base = self.known.get(opened)
+            seen, changed = opened.facts_changed_since(0 if base is None else base[0])
+            if base is not None and base[0] == seen:
+                return base[1]
+            chains = None if base is None else _changed_chains(base[1], changed)
+            if base is None or chains is None:
+                make = await self._anew(opened)
+            else:
+                make = await self._with_changes(opened, base[1], chains, changed or ())
+            known = await anyio.to_thread.run_sync(self._kept, opened, base, seen, make)
+            if known is not None:
+                return known
+
+    def _kept(
+        self,
+        opened: OpenIndex,
+        base: tuple[int, Known] | None,
+        seen: int,
+        make: Callable[[], Known],
+    ) -> Known | None:
+        """Make the view and keep it; ``None`` when somebody else kept a newer one meanwhile."""
+        with self.learning:
+            if self.known.get(opened) is not base:
+                return None
+            known = make()
+            self.known[opened] = (seen, known)
+            return known
+
+    async def _anew(self, opened: OpenIndex) -> Callable[[], Known]:
         facts = await all_facts(self.store, opened.scopes)
         hidden = await sensitive_items(self.store, opened.scopes)
-        known = await anyio.to_thread.run_sync(know, facts, hidden)
-        self.known[opened] = (seen, known)
-        return known
+        vectors = await self._fact_vectors(opened, facts)
+        return partial(know, facts, hidden, vectors=vectors, hashed=opened.hash_of)
+
+    async def _with_changes(
+        self,
+        opened: OpenIndex,
+        base: Known,
+        keys: Sequence[str],
+        changed: Sequence[tuple[str, str]],
+    ) -> Callable[[], Known]:
+        """Read the changed chains, and what is withheld because of their predicates."""
+        store, scopes = self.store, opened.scopes
+        predicates = dict.fromkeys(key.partition("/")[0] for _, key in changed)
+        read = asyncio.gather(*(chain_facts(store, scopes, key) for key in keys))
+        hide = asyncio.gather(
+            *(sensitive_items(store, scopes, prefix=f"{name}/") for name in predicates)
+        )
+        found, hidden = await asyncio.gather(read, hide)
+        chains = {key: joined(facts) for key, facts in zip(keys, found, strict=True)}
+        facts = with_chains(base, chains)
+        vectors = await self._fact_vectors(opened, facts)
+        withheld = frozenset[ItemKey]().union(*hidden)
+        return partial(learn, base, chains, facts, withheld, vectors=vectors, hashed=opened.hash_of)
+
+    async def _fact_vectors(
+        self, opened: OpenIndex, facts: Sequence[Fact]
+    ) -> Mapping[str, npt.NDArray[np.float32]]:
+        """The vectors of the newest facts, where embedding costs no network; those known stay."""
+        if not self.embedder.local:
+            return {}
+        older = self.fact_vectors.get(opened, {})
+        wanted = facts[-_FACTS_WITH_VECTORS:]
+        found = {fact.id: older[fact.id] for fact in wanted if fact.id in older}
+        fresh = [fact for fact in wanted if fact.id not in found]
+        for start in range(0, len(fresh), _EMBED_STEP):
+            part = fresh[start : start + _EMBED_STEP]
+            made = await self.embedder.embed_documents([fact_text(fact) for fact in part])
+            found |= {fact.id: vector for fact, vector in zip(part, made, strict=True)}
+            await asyncio.sleep(0)
+        self.fact_vectors[opened] = found
+        return found
+
+
+def _changed_chains(known: Known, changed: Sequence[tuple[str, str]] | None) -> list[str] | None:
+    """The keys of the chains that changed; ``None`` when the view is better made anew: many did,
+    ended facts were swept, or the index holds as many rows of old facts as of those of now."""
+    if changed is None or known.spent > len(known.facts) + _SPENT_ROWS:
+        return None
+    if any(kind not in ("fact", "fact_sensitive") for kind, _ in changed):
+        return None
+    keys = list(dict.fromkeys(key for kind, key in changed if kind == "fact"))
+    return keys if len(keys) <= _CHANGED_CHAINS else None
 
 
 @dataclass(slots=True, eq=False)
@@ -123,12 +247,22 @@ class Place:
     _retention: Retention | None = None
     _last_look: tuple[tuple[Scope, ...], Retention] | None = None
     _sealed: int = 0
+    _appended: tuple[Scope, int] | None = None
+    standing: tuple[Sequence[Document], Sequence[Fact]] | None = None
+    """The list of facts that stand as it was last read, and what was decoded from it."""
 
     def look_again(self, *, after_seconds: float = 0.0) -> None:
         """Forget what was looked up more than so long ago: others may merge, unmerge or set a
         policy at any time."""
         if time.monotonic() - self._looked_at >= after_seconds:
             self._scopes = self._retention = None
+
+    def is_behind(self, opened: OpenIndex) -> bool:
+        """Whether this handle has recorded something that the index does not hold yet."""
+        if self._appended is None:
+            return False
+        scope, change = self._appended
+        return opened.applied.get(scope, 0) < change
 
     def last_look(self) -> tuple[tuple[Scope, ...], Retention] | None:
         """The partitions and the policy as they were last looked up together, or ``None``."""
@@ -167,6 +301,10 @@ class Place:
         """The partition that takes new writes."""
         return (await self.scopes())[0]
 
+    def home_seen(self) -> Scope | None:
+        """The partition that takes new writes, as it was last looked up."""
+        return self._home
+
     async def retention(self) -> Retention:
         """The policy in force for this user."""
         if self._retention is None:
@@ -190,6 +328,14 @@ class Place:
             self._epoch = await self._first_epoch()
         return self._epoch
 
+    async def seen_epoch(self) -> Epoch | None:
+        """As ``epoch``, but ``None`` for a user who is not there, and nothing is written. What is
+        read after this is written back under the same epoch or not at all."""
+        if self._epoch is None:
+            header = await self.shared.store.header(await self.home())
+            self._epoch = None if header is None else header.epoch
+        return self._epoch
+
     async def _first_epoch(self) -> Epoch:
         scope = await self.home()
         while True:
@@ -207,6 +353,7 @@ class Place:
 
     def appended(self, change: int, scope: Scope, epoch: Epoch) -> None:
         """See to the tail after a write: seal it in the background when it has grown long."""
+        self._appended = scope, change
         if change - self._sealed < SEAL_CHANGES:
             return
         self._sealed = change - SEAL_CHANGES + _SEAL_STEP
@@ -239,6 +386,11 @@ class Place:
     async def _embed(self, opened: OpenIndex) -> None:
         rows = take_unembedded(opened)
         if rows:
-            fill_vectors(
-                opened, rows, await embed(rows, self.shared.embedder, self.shared.sealer.vectors)
-            )
+            with self.metered("recall", ""):
+                vectors = await embed(rows, self.shared.embedder, self.shared.sealer.vectors)
+            fill_vectors(opened, rows, vectors)
+
+    def metered(self, layer: Layer, session_id: str | None = None) -> AbstractContextManager[None]:
+        """What models are asked inside is put down to this user; see ``Meter.calls``."""
+        scope = self._home or Scope(self.tenant_id, "user", self.user_id)
+        return self.shared.meter.calls(layer, scope, self._epoch, session_id=session_id)

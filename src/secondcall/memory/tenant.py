@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 import anyio.to_thread
 
 from secondcall import identity, registry
 from secondcall.abc import Clock, Embedder, LanguageModel, Store, TokenCounter
+from secondcall.abc_state import StatefulStore, StateStore
 from secondcall.checks import check_id, check_limit, to_us
 from secondcall.errors import InvalidValue, NotOpen
 from secondcall.memory.background import Background
-from secondcall.memory.shared import Shared, SystemClock
+from secondcall.memory.metering import Meter
+from secondcall.memory.shared import Place, Shared, SystemClock
+from secondcall.memory.stating import StateHandle, claim_due
 from secondcall.memory.user import UserMemory
 from secondcall.record.index import IndexCache
 from secondcall.record.retain import parse_retention
 from secondcall.record.seal import Sealer
+from secondcall.state.known import Workflows
 from secondcall.types import Caller
 
 if TYPE_CHECKING:
     from secondcall.identity import AuditEntry, Identifier, IdentityKind, LinkedIdentity
+    from secondcall.state.workflow import Workflow
 
 __all__ = ["Memory"]
 
@@ -42,8 +49,11 @@ class Memory:
         url: str | Store,
         *,
         tenant_id: str = "default",
+        state: str | StateStore | None = None,
+        workflows: Iterable[Workflow] = (),
         embedder: str | Embedder = "static",
         model: str | LanguageModel | None = None,
+        extract: bool = True,
         counter: TokenCounter | None = None,
         clock: Clock | None = None,
         retain: object = None,
@@ -53,10 +63,12 @@ class Memory:
 
         ``embedder`` is a name like ``"static"`` or ``"openai:model"``, or an object. ``model`` is a
         language model, by name or as an object, that works in the background; none is needed.
-        ``retain`` is
-        how long things are kept: ``"90d"``, a ``timedelta``, or one by kind
-        (``{"tool_call": "30d"}``); for ever by default. ``index_bytes`` bounds the search indexes
-        held in memory.
+        Unless ``extract`` is false it also finds facts: see ``docs/how-to/extract-facts.md``.
+        ``state`` is the URL of another store for states, or an object; by default they are kept
+        with the rest. ``workflows`` are those that states may be in here, all versions that still
+        run; one that is started is known from then on. ``retain`` is how long things are kept:
+        ``"90d"``, a ``timedelta``, or one by kind (``{"tool_call": "30d"}``); for ever by default.
+        ``index_bytes`` bounds the search indexes held in memory.
 
         Raises: ``UnknownName``, ``MissingExtra``, ``InvalidValue``.
         """
@@ -64,23 +76,37 @@ class Memory:
         store = registry.store_from_url(url) if isinstance(url, str) else url
         if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
             raise InvalidValue(f"url must be text or a Store, not {type(url).__name__}")
+        states = _states(store, None if state == url else state)
         if isinstance(embedder, str):
             embedder = registry.embedder_from_name(embedder)
         if isinstance(model, str):
             model = registry.model_from_name(model)
         clock = SystemClock() if clock is None else clock
+        background = Background()
+        meter = Meter(store, background, lambda: to_us("now", clock.now()))
         shared = Shared(
             store=store,
             embedder=embedder,
             model=model,
+            extract=extract,
             counter=registry.default_counter() if counter is None else counter,
             clock=clock,
             cache=IndexCache(
                 store, embedder, max_bytes=check_limit("index_bytes", index_bytes, maximum=1 << 50)
             ),
-            sealer=Sealer(store, embedder, lambda: to_us("now", clock.now())),
-            background=Background(),
+            sealer=Sealer(
+                store,
+                embedder,
+                lambda: to_us("now", clock.now()),
+                metered=lambda scope, epoch: meter.calls("recall", scope, epoch, session_id=""),
+            ),
+            background=background,
             retention=parse_retention(retain),
+            meter=meter,
+            scheme=urlsplit(url).scheme if isinstance(url, str) else type(url).__name__,
+            states=states,
+            workflows=Workflows(workflows),
+            states_apart=state not in (None, url),
         )
         return cls(shared, tenant_id, owner=True)
 
@@ -95,7 +121,7 @@ class Memory:
 
     async def __aenter__(self) -> Self:
         if self._owner and not self._shared.is_open:
-            await self._shared.store.open()
+            await self._open_stores()
             self._shared.is_open = True
             self._shared.background.open()
             self._shared.background.start(
@@ -117,9 +143,13 @@ class Memory:
             self._shared.is_open = False
             await self._shared.drain(_CLOSE_SECONDS)
             await self._shared.background.aclose(_CLOSE_SECONDS)
+            self._shared.extracting.close()
+            await self._shared.meter.finish()
             await self._shared.embedder.aclose()
             if self._shared.model is not None:
                 await self._shared.model.aclose()
+            if self._shared.states is not None and self._shared.states_apart:
+                await self._shared.states.aclose()
             await self._shared.store.aclose()
 
     async def identify(
@@ -263,8 +293,8 @@ class Memory:
         self, *, dry_run: bool = False, progress: Callable[[str, int], None] | None = None
     ) -> dict[str, int]:
         """Remove what has run out by the retention policies, from the record and everything derived
-        from it: user id to how many items and facts. With ``dry_run`` only count. What a crash left
-        of identities and erasures is tidied up too.
+        from it: user id to how many items, facts, states and versions of states. With ``dry_run``
+        only count. What a crash left of identities and erasures is tidied up too.
         """
         if not dry_run:
             await self._finish_erasures()
@@ -280,9 +310,31 @@ class Memory:
             after = page[-1]
         return swept
 
+    async def due_states(
+        self, *, limit: int = 100, seconds: float = 60.0, holder: str | None = None
+    ) -> list[StateHandle[Mapping[str, Any]]]:
+        """States whose timers have gone off, earliest first, each given to nobody else for
+        ``seconds``: ``settle()`` each to save what its timer did, after doing what follows from it.
+
+        Raises: ``InvalidValue``, store errors.
+        """
+        shared = self._opened()
+        return await claim_due(
+            shared,
+            self._tenant_id,
+            lambda user_id: Place(shared, self._tenant_id, user_id, "verified"),
+            limit=check_limit("limit", limit),
+            holder=secrets.token_hex(8) if holder is None else check_id("holder", holder),
+            seconds=seconds,
+        )
+
     async def problems(self) -> list[str]:
         """What a self-check of the store finds wrong, one line each."""
-        return list(await self._opened().store.problems())
+        shared = self._opened()
+        found = list(await shared.store.problems())
+        if shared.states is not None and shared.states_apart:
+            found += [f"states: {line}" for line in await shared.states.problems()]
+        return found
 
     async def flush(self) -> None:
         """Wait until all background work started so far is done. Writes never need this."""
@@ -294,10 +346,30 @@ class Memory:
         for user_id in left.unfinished:
             await self.user(user_id).forget()
 
+    async def _open_stores(self) -> None:
+        shared = self._shared
+        await shared.store.open()
+        if shared.states is not None and shared.states_apart:
+            try:
+                await shared.states.open()
+            except BaseException:
+                await shared.store.aclose()
+                raise
+
     def _opened(self) -> Shared:
         if not self._shared.is_open:
             raise NotOpen("this memory is not open; use 'async with Memory.open(url) as memory'")
         return self._shared
+
+
+def _states(store: Store, state: str | StateStore | None) -> StateStore | None:
+    """Where states are kept: apart, with the records, or nowhere. Raises: ``InvalidValue``."""
+    if state is None:
+        return store.states() if isinstance(store, StatefulStore) else None
+    states = registry.state_store_from_url(state) if isinstance(state, str) else state
+    if not isinstance(states, StateStore):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue(f"state must be text or a StateStore, not {type(state).__name__}")
+    return states
 
 
 def _usable(

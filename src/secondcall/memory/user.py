@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
 
+from secondcall import telemetry
 from secondcall.abc import EntryKey
-from secondcall.checks import check_id, check_limit, check_metadata, from_us, to_us
+from secondcall.checks import check_deadline, check_id, check_limit, from_us, to_us
 from secondcall.context.brief import compose
 from secondcall.errors import InvalidValue
-from secondcall.facts import read
 from secondcall.facts.restore import restore
 from secondcall.facts.supersede import check_fact, new_fact
-from secondcall.memory.asking import Question, ask, clamp_query
-from secondcall.memory.briefing import gather
+from secondcall.memory.asking import ask
+from secondcall.memory.briefing import gather, recaps
+from secondcall.memory.choosing import question_of
 from secondcall.memory.erasing import forget, sweep
+from secondcall.memory.merging import merged
+from secondcall.memory.metering import total_usage
+from secondcall.memory.recapping import recap_sessions
+from secondcall.memory.screening import Screen
 from secondcall.memory.session import SessionMemory
 from secondcall.memory.shared import Place, Shared
-from secondcall.memory.telling import end, move_on, shown, tell
+from secondcall.memory.stating import StateHandle, state_of
+from secondcall.memory.telling import end, held, ids_of, move_on, past, tell
+from secondcall.recall.confidence import DEFAULT_CONFIDENCE
 from secondcall.record.append import decode_entry
 from secondcall.record.retain import Retention, change_policy, parse_retention
 from secondcall.types import (
@@ -33,6 +40,7 @@ from secondcall.types import (
     JsonValue,
     Metadata,
     Recalled,
+    Recap,
     Receipt,
     RecordedItem,
     Role,
@@ -42,14 +50,11 @@ from secondcall.types import (
 
 if TYPE_CHECKING:
     from secondcall.abc import Scope, StoredEntry
+    from secondcall.usage import Usage
 
 __all__ = ["UserMemory"]
 
 _PAGE = 500
-_KINDS = frozenset((*get_args(ItemKind), *get_args(FactKind)))
-_ROLES = frozenset(get_args(Role))
-
-Name = TypeVar("Name", bound=str)
 
 
 class UserMemory:
@@ -71,9 +76,19 @@ class UserMemory:
     async def session(self, session_id: str) -> SessionMemory:
         """One conversation, new or going on; what is recorded through it is durable at once.
 
+        Meanwhile the recaps of earlier ones that have none, after a crash, are made in the
+        background.
+
         Raises: ``InvalidValue``.
         """
-        return SessionMemory(self, self._place, check_id("session_id", session_id))
+        session = SessionMemory(self, self._place, check_id("session_id", session_id))
+        recap_sessions(self._place, but=session_id)
+        return session
+
+    @property
+    def state(self) -> StateHandle[Mapping[str, Any]]:
+        """The user-wide state, which outlives sessions; see ``StateHandle``."""
+        return state_of(self._place, None)
 
     async def known(self) -> bool:
         """Whether anything was ever recorded or remembered of this user."""
@@ -103,7 +118,7 @@ class UserMemory:
             self._entries(scope, session_id, since_us, until_us, newest_first)
             for scope in await self._place.scopes()
         ]
-        async for scope, entry in _merged(streams, newest_first=newest_first):
+        async for scope, entry in merged(streams, newest_first=newest_first):
             cutoff = policy.cutoff_us(entry.key.kind, now)
             if cutoff is not None and entry.at_us < cutoff:
                 continue
@@ -146,6 +161,11 @@ class UserMemory:
         found.sort(key=lambda one: (one.last_at, one.session_id), reverse=True)
         return found[:limit]
 
+    async def recaps(self, *, limit: int = 3) -> list[Recap]:
+        """What the last ``limit`` conversations came to, the last one first, as this caller may see
+        it; one without a recap that holds is left out."""
+        return await recaps(self._place, check_limit("limit", limit, maximum=100))
+
     async def remember(
         self,
         predicate: str,
@@ -158,63 +178,80 @@ class UserMemory:
         sensitive: bool = False,
         sources: Sequence[ItemKey] = (),
         metadata: Metadata | None = None,
+        multi: bool | None = None,
+        rests_on: Sequence[Fact | str] | None = None,
     ) -> Fact:
         """Remember a fact. It ends the older one of the same subject and predicate, which stays in
         the history; saying again what holds changes nothing.
 
-        For what was said, record it; for what must be true (money, steps, commitments), use state:
-        ``docs/which-layer.md``.
+        With ``multi`` the predicate has several values, each with a life of its own; it is known
+        from then on. With an older ``valid_from`` the fact takes its place in the history. When one
+        of the facts that it ``rests_on`` ends, it is to be confirmed (``Fact.to_confirm``) until
+        it is told again. Where facts belong: ``docs/which-layer.md``.
 
-        Raises: ``InvalidValue``, ``TooLarge``, ``UserErased``, ``VersionConflict``.
+        Raises: ``InvalidValue`` (also for a circle), ``UnknownName`` for an unknown ground,
+        ``TooLarge``, ``UserErased``, ``VersionConflict``.
         """
-        shared = self._place.shared
         fact = new_fact(
             predicate,
             value,
             kind=kind,
             subject=subject,
-            now=shared.clock.now(),
+            now=self._place.shared.clock.now(),
             valid_from=None if valid_from is None else from_us(to_us("valid_from", valid_from)),
             due_at=None if due_at is None else from_us(to_us("due_at", due_at)),
             sensitive=sensitive,
             sources=sources,
             metadata=metadata,
+            rests_on=ids_of(rests_on),
         )
-        return await tell(self._place, fact)
+        return await tell(self._place, fact, multi=multi, keeps_rests_on=rests_on is None)
 
-    async def settle(self, predicate: str, status: FactStatus, *, subject: str = "user") -> Fact:
-        """Move a promise (kept, broken, withdrawn) or an issue (resolved, open) on.
+    async def settle(
+        self,
+        predicate: str,
+        status: FactStatus,
+        *,
+        subject: str = "user",
+        value: JsonValue = None,
+        at: datetime | None = None,
+    ) -> Fact:
+        """Move a promise (kept, broken, withdrawn) or an issue (resolved, open) on, ``at`` a time.
 
-        Raises: ``UnknownName`` when none of that predicate stands, ``InvalidValue`` when the status
-        may not follow.
+        Of several values name the ``value``. Raises: ``UnknownName`` when none of that predicate
+        stands, ``InvalidValue`` when the status may not follow.
         """
-        return await move_on(self._place, predicate, status, subject)
+        return await move_on(self._place, predicate, status, subject, value=value, at=at)
 
-    async def retract(self, predicate: str, *, subject: str = "user") -> Fact:
-        """End a fact with nothing in its place. Raises: ``UnknownName``."""
-        return await end(self._place, predicate, subject)
+    async def retract(
+        self,
+        predicate: str,
+        *,
+        subject: str = "user",
+        value: JsonValue = None,
+        at: datetime | None = None,
+    ) -> Fact:
+        """End a fact with nothing in its place, ``at`` a time, now by default. Of several values
+        only the ``value`` ends. Raises: ``UnknownName``, ``InvalidValue``."""
+        return await end(self._place, predicate, subject, value=value, at=at)
 
     async def facts(
-        self, *, as_of: datetime | None = None, kinds: Collection[FactKind] | None = None
+        self,
+        *,
+        as_of: datetime | None = None,
+        believed_at: datetime | None = None,
+        kinds: Collection[FactKind] | None = None,
     ) -> list[Fact]:
-        """What is true now, or was true ``as_of``, oldest first; one fact a predicate.
+        """What is true now, or was true ``as_of``, oldest first; one fact a predicate or value.
 
-        What was said is in the record (``recall``): ``docs/which-layer.md`` tells them apart.
+        ``believed_at`` goes by what had been told by then, about then unless ``as_of`` says
+        otherwise. What was said is in the record (``recall``): ``docs/which-layer.md``.
         """
-        shared = self._place.shared
-        self._place.look_again()
-        moment = shared.clock.now() if as_of is None else from_us(to_us("as_of", as_of))
-        found = await read.facts_at(shared.store, await self._place.scopes(), moment, kinds=kinds)
-        return await shown(self._place, found)
+        return await held(self._place, as_of=as_of, believed_at=believed_at, kinds=kinds)
 
     async def history(self, predicate: str | None = None, *, subject: str = "user") -> list[Fact]:
         """Every fact of one predicate, or of all, oldest first, ended ones included."""
-        self._place.look_again()
-        store, scopes = self._place.shared.store, await self._place.scopes()
-        if predicate is None:
-            return await shown(self._place, await read.all_facts(store, scopes))
-        found = await read.history(store, scopes, predicate, subject=subject)
-        return await shown(self._place, found)
+        return await past(self._place, predicate, subject)
 
     async def restore(self, facts: Sequence[Fact]) -> int:
         """Bring exported facts back with their ids, times and status; how many were not there yet.
@@ -225,7 +262,9 @@ class UserMemory:
         shared = self._place.shared
         self._place.look_again()
         home, epoch = await self._place.home(), await self._place.epoch()
-        return await restore(shared.store, home, checked, epoch=epoch, now_us=shared.now_us())
+        added = await restore(shared.store, home, checked, epoch=epoch, now_us=shared.now_us())
+        await shared.buffers.facts_changed(await self._place.scopes())
+        return added
 
     async def recall(
         self,
@@ -240,6 +279,15 @@ class UserMemory:
         sessions: Collection[str] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        time: Literal["soft", "hard"] = "soft",
+        time_zone: str | None = None,
+        stale: Literal["mark", "drop"] = "mark",
+        prefer_current: bool = True,
+        screen: Screen | None = None,
+        min_confidence: float = DEFAULT_CONFIDENCE,
+        neighbours: int = 0,
+        small_talk: bool = False,
+        explain: bool = False,
         max_tokens: int | None = None,
         deadline_seconds: float | None = None,
     ) -> Recalled:
@@ -247,26 +295,42 @@ class UserMemory:
 
         ``at`` is the moment of asking, now by default. The filters apply before ranking: ``where``
         to metadata (equal values) and ``kinds`` to items and facts (with ``kinds=["promise"]`` only
-        promises are found); ``roles``, ``sessions`` and ``since`` ≤ time < ``until`` to items. When
-        ``deadline_seconds`` run out, what is there by then is returned and marked ``stale``.
+        promises are found); ``roles``, ``sessions`` and ``since`` ≤ time < ``until`` to items. What
+        states facts that had ended by then is marked, or dropped, as ``stale`` says, and with
+        ``prefer_current`` comes after what states the fact that holds, unless a time is asked for.
+        A time that the query names ("last month", "two calls ago") is a hint, or with ``time``
+        "hard" a filter, on the clock of ``time_zone`` (UTC). Below ``min_confidence`` nothing is
+        found; ``screen`` is your own function over the items; ``neighbours`` of each come along;
+        greetings and thanks only with ``small_talk`` (all in ``docs/how-to/recall.md``).
+        When ``deadline_seconds`` run out, what is there by then is returned and marked ``stale``.
         An empty query finds nothing and says so. See ``docs/which-layer.md``.
 
         Raises: ``InvalidValue``, store errors.
         """
-        started = time.perf_counter()
-        question = Question(
-            query=clamp_query(query),
-            limit=check_limit("limit", limit, maximum=10_000),
-            at=self._place.shared.clock.now() if at is None else from_us(to_us("at", at)),
+        started = perf_counter()
+        question = question_of(
+            query,
+            now=self._place.shared.clock.now(),
+            limit=limit,
+            at=at,
             by=by,
-            where=None if where is None else check_metadata("where", where),
-            kinds=_chosen("kinds", kinds, _KINDS),
-            roles=_chosen("roles", roles, _ROLES),
-            sessions=_collected("sessions", sessions),
-            since=None if since is None else from_us(to_us("since", since)),
-            until=None if until is None else from_us(to_us("until", until)),
-            max_tokens=None if max_tokens is None else check_limit("max_tokens", max_tokens),
-            deadline_seconds=_deadline(deadline_seconds),
+            where=where,
+            kinds=kinds,
+            roles=roles,
+            sessions=sessions,
+            since=since,
+            until=until,
+            stale=stale,
+            prefer_current=prefer_current,
+            max_tokens=max_tokens,
+            deadline_seconds=deadline_seconds,
+            time=time,
+            time_zone=time_zone,
+            screen=screen,
+            min_confidence=min_confidence,
+            neighbours=neighbours,
+            small_talk=small_talk,
+            explain=explain,
         )
         return await ask(self._place, question, started)
 
@@ -282,26 +346,44 @@ class UserMemory:
 
         Key reads only. When ``deadline_seconds`` run out, what is there by then is used and
         ``missing`` names the rest. Meanwhile the search index is loaded in the background, so that
-        the first ``recall`` is warm. What the parts come from: ``docs/which-layer.md``.
+        the first ``recall`` is warm, and recaps that are missing are made. What the parts come
+        from: ``docs/which-layer.md``.
 
         Raises: ``InvalidValue``, store errors.
         """
-        started = time.perf_counter()
+        started = perf_counter()
         check_limit("max_tokens", max_tokens)
-        parts = await gather(
-            self._place,
-            deadline_seconds=_deadline(deadline_seconds),
-            max_sessions=check_limit("max_sessions", max_sessions, maximum=100),
-            max_facts=check_limit("facts", facts, maximum=10_000),
-        )
-        shared = self._place.shared
-        return compose(
-            parts,
-            max_tokens=max_tokens,
-            counter=shared.counter,
-            now=shared.clock.now(),
-            started=started,
-        )
+        with telemetry.operation("brief", store=self._place.shared.scheme) as span:
+            parts = await gather(
+                self._place,
+                deadline_seconds=check_deadline(deadline_seconds),
+                max_sessions=check_limit("max_sessions", max_sessions, maximum=100),
+                max_facts=check_limit("facts", facts, maximum=10_000),
+            )
+            recap_sessions(self._place, at_once=True)
+            shared = self._place.shared
+            found = compose(
+                parts,
+                max_tokens=max_tokens,
+                counter=shared.counter,
+                now=shared.clock.now(),
+                started=started,
+            )
+            span.set(tokens=found.tokens, left_out=found.left_out)
+            for part in found.missing:
+                telemetry.count_late("brief", part)
+            return found
+
+    async def usage(self, *, since: datetime | None = None) -> Usage:
+        """What model and embedding calls for this user took since then, at most 90 days back:
+        tokens, and cost where the gateway told it, by layer, session and model. Days that were
+        added up count whole. See ``docs/how-to/metering.md``.
+
+        Raises: ``InvalidValue``, store errors.
+        """
+        self._place.look_again()
+        since = None if since is None else from_us(to_us("since", since))
+        return await total_usage(self._place.shared.meter, await self._place.scopes(), since)
 
     async def forget(self) -> Receipt:
         """Remove everything of this user: every partition, index, identity and document.
@@ -348,7 +430,7 @@ class UserMemory:
 
     async def sweep(self, *, dry_run: bool = False) -> int:
         """Remove what has run out by the policy, from the record and all that is derived from it;
-        how many items and facts. With ``dry_run`` only count."""
+        how many items, facts, states and versions of states. With ``dry_run`` only count."""
         self._place.look_again()
         return await sweep(self._place, None, dry_run=dry_run)
 
@@ -410,59 +492,7 @@ class UserMemory:
             after = (page[-1].at_us, page[-1].position)
 
 
-async def _merged(
-    streams: Sequence[AsyncIterator[tuple[Scope, StoredEntry]]], *, newest_first: bool
-) -> AsyncIterator[tuple[Scope, StoredEntry]]:
-    """The entries of several partitions in one reading order."""
-    if len(streams) == 1:
-        async for one in streams[0]:
-            yield one
-        return
-    heads: dict[int, tuple[Scope, StoredEntry]] = {}
-    for number, stream in enumerate(streams):
-        if (first := await anext(stream, None)) is not None:
-            heads[number] = first
-    choose = max if newest_first else min
-    while heads:
-        number = choose(heads, key=lambda one: (heads[one][1].at_us, heads[one][1].position, -one))
-        yield heads[number]
-        following = await anext(streams[number], None)
-        if following is None:
-            del heads[number]
-        else:
-            heads[number] = following
-
-
 def _entry_key(key: ItemKey) -> EntryKey:
     if not isinstance(key, tuple) or len(key) != len(ItemKey._fields):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
         raise InvalidValue("an item is named by its ItemKey: user_id, session_id, kind and id")
     return EntryKey(key.session_id, key.kind, key.id)
-
-
-def _collected(field: str, names: Collection[Name] | None) -> Collection[Name] | None:
-    if names is None:
-        return None
-    if isinstance(names, str) or not isinstance(names, Collection):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
-        raise InvalidValue(f"{field} must be a list of names, not {type(names).__name__}")
-    for name in names:
-        check_id(field, name)
-    return names
-
-
-def _chosen(
-    field: str, names: Collection[Name] | None, known: frozenset[str]
-) -> Collection[Name] | None:
-    for name in _collected(field, names) or ():
-        if name not in known:
-            raise InvalidValue(f"{field} has {name!r}, expected {', '.join(sorted(known))}")
-    return names
-
-
-def _deadline(value: float | None) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
-        raise InvalidValue(f"deadline_seconds must be a number, not {type(value).__name__}")
-    if not value >= 0:
-        raise InvalidValue(f"deadline_seconds is {value}, expected 0 or more, or None for no limit")
-    return value

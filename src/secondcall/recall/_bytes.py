@@ -15,7 +15,7 @@ from secondcall.errors import StoreCorrupt
 
 __all__ = ["FORMAT_VERSION", "pack", "unpack"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _MAGIC = b"SCSG"
 _PREFIX = struct.Struct("<4sHHI")

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from secondcall.recall._parts import Growing
+from secondcall.recall.mentions import mentions
 from secondcall.recall.segment import IndexRow, Segment, text_hash
+from secondcall.recall.smalltalk import is_small_talk
 
 __all__ = ["Columns"]
 
@@ -55,9 +57,13 @@ class Columns:
         self.text_hashes = Growing(np.uint64)
         self.lengths = Growing(np.float32)
         self.kinds = Growing(np.uint8)
+        self.small_talk = Growing(np.bool_)
         self.role_numbers = Growing(np.uint16)
         self.speaker_numbers = Growing(np.int64)
         self.session_numbers = Growing(np.int64)
+        self.mention_rows = Growing(np.int64)
+        self.mention_starts = Growing(np.int64)
+        self.mention_days = Growing(np.int64)
         self.before = Growing(np.int32)
         self.after = Growing(np.int32)
         self._last: dict[int, int] = {}
@@ -75,6 +81,11 @@ class Columns:
         self.text_hashes.append(text_hash(row.role, row.speaker, row.text))
         self.lengths.append(terms)
         self.kinds.append(_KINDS.index(row.key.kind))
+        self.small_talk.append(is_small_talk(row.text))
+        for one in mentions(row.text, row.at_us):
+            self.mention_rows.append(number)
+            self.mention_starts.append(one.day)
+            self.mention_days.append(one.days)
         self.role_numbers.append(self.roles.number(row.role))
         self.speaker_numbers.append(self.speakers.number(row.speaker or ""))
         self.session_numbers.append(self.sessions.number(row.key.session_id))
@@ -88,6 +99,10 @@ class Columns:
     def append_segment(self, segment: Segment, live: npt.NDArray[np.bool_]) -> None:
         """Add a segment's rows; their links are made when they are next asked for."""
         count = len(segment)
+        self.small_talk.extend(segment.small_talk > 0)
+        self.mention_rows.extend(segment.mention_rows.astype(np.int64) + len(self))
+        self.mention_starts.extend(segment.mention_starts)
+        self.mention_days.extend(segment.mention_days)
         self.at_us.extend(segment.at_us)
         self.changes.extend(segment.changes)
         self.positions.extend(segment.positions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ __all__ = [
     "text_hash",
 ]
 
+_WORD = re.compile(r"[\w\u0300-\u036f]+(?:['\u2019-]\w+)*")
 KINDS: tuple[ItemKind, ...] = ("message", "tool_call")
 
 Ints = npt.NDArray[np.int64]
@@ -62,6 +64,7 @@ class Segment:
     Row *r*'s terms are found through ``term_starts``: the rows of ``terms[i]`` are
     ``posting_rows[term_starts[i]:term_starts[i + 1]]``, ascending, with ``posting_counts`` beside.
     ``vectors`` is ``(rows, dimensions)`` int8 with ``scales`` float32; scale 0 means no vector.
+    ``mention_rows`` speak of ``mention_days`` days from ``mention_starts`` on, counted from 1970.
     """
 
     first_change: int
@@ -75,6 +78,7 @@ class Segment:
     text_hashes: Hashes
     lengths: npt.NDArray[np.uint32]
     kinds: npt.NDArray[np.uint8]
+    small_talk: npt.NDArray[np.uint8]
     role_numbers: npt.NDArray[np.uint16]
     speaker_numbers: npt.NDArray[np.uint32]
     session_numbers: npt.NDArray[np.uint32]
@@ -89,6 +93,9 @@ class Segment:
     posting_counts: npt.NDArray[np.uint16]
     vectors: npt.NDArray[np.int8]
     scales: npt.NDArray[np.float32]
+    mention_rows: npt.NDArray[np.uint32]
+    mention_starts: npt.NDArray[np.int32]
+    mention_days: npt.NDArray[np.uint16]
     metadata_bytes: bytes
     removals: Sequence[Removal]
 
@@ -123,8 +130,10 @@ def key_hash(key: EntryKey) -> int:
 
 
 def text_hash(role: str, speaker: str | None, text: str) -> int:
-    """The same for the same words from the same mouth; what folding of repeats goes by."""
-    joined = "\x00".join((role, speaker or "", " ".join(text.split())))
+    """The same for the same words from the same mouth, whatever their case and punctuation; what
+    folding of repeats goes by."""
+    words = " ".join(_WORD.findall(text.casefold())) or " ".join(text.split())
+    joined = "\x00".join((role, speaker or "", words))
     digest = blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 

@@ -29,7 +29,8 @@ _KINDS: tuple[ItemKind, ...] = ("message", "tool_call")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A row that was found. ``features`` says what its score is made of; they sum up to it."""
+    """A row that was found. ``features`` says what its score is made of; they sum up to it.
+    ``before`` and ``after`` are its neighbours in the session, in reading order, if asked for."""
 
     key: EntryKey
     score: float
@@ -37,6 +38,8 @@ class Hit:
     change: int
     position: int
     features: Mapping[str, float] = field(default_factory=dict[str, float])
+    before: Sequence[EntryKey] = ()
+    after: Sequence[EntryKey] = ()
 
     @property
     def session_id(self) -> str:
@@ -52,11 +55,15 @@ class Hit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """Hits, best first; without any, ``reason_if_empty`` says why. ``also`` has the scores of the
-    rows that were asked for by key, found or not."""
+    rows that were asked for, found or not, by the hash of their key."""
 
     hits: Sequence[Hit]
     reason_if_empty: str | None = None
-    also: Mapping[EntryKey, float] = field(default_factory=dict[EntryKey, float])
+    also: Mapping[int, float] = field(default_factory=dict[int, float])
+    confidence: float = 0.0
+    """How likely the record answers at all, 0 to 1."""
+    unsure: Sequence[Hit] = ()
+    """What would have been found, had less confidence been asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,7 @@ class Filter:
     until: datetime | None = None
     oldest_us: Mapping[ItemKind, int] = field(default_factory=dict[ItemKind, int])
     """By kind, the time before which items have run out."""
+    small_talk: bool = False
 
 
 class Snapshot:
@@ -85,6 +93,7 @@ class Snapshot:
         self._parts = parts
         self._rows = len(live)
         self._kinds = columns.kinds.view
+        self._small_talk = columns.small_talk.view
         self._changes = columns.changes.view
         self._positions = columns.positions.view
         self._text_hashes = columns.text_hashes.view
@@ -105,6 +114,9 @@ class Snapshot:
                 for part in parts
                 if (found := part.vectors(len(live))) is not None
             ),
+            mention_rows=columns.mention_rows.view,
+            mention_starts=columns.mention_starts.view,
+            mention_days=columns.mention_days.view,
         )
 
     def postings(self, hashes: Sequence[int]) -> dict[int, Postings]:
@@ -128,6 +140,8 @@ class Snapshot:
         """The live rows that pass the filters."""
         view = self.view
         mask = view.live.copy()
+        if not wanted.small_talk:
+            mask &= ~self._small_talk
         if wanted.roles is not None:
             mask &= _among(view.role_numbers, view.roles, wanted.roles)
         if wanted.sessions is not None:
@@ -157,8 +171,8 @@ class Snapshot:
                     break
         return chosen
 
-    def hits(self, rows: Sequence[int], scored: Scored) -> list[Hit]:
-        """Rows as they are handed out."""
+    def hits(self, rows: Sequence[int], scored: Scored, neighbours: int = 0) -> list[Hit]:
+        """Rows as they are handed out, with so many neighbours on either side."""
         if not rows:
             return []
         shares = np.stack([part[list(rows)] for part in scored.parts.values()], axis=1)
@@ -175,9 +189,21 @@ class Snapshot:
                     for name, share in zip(scored.parts, several, strict=True)
                     if share
                 },
+                before=self._around(row, self.view.before, neighbours)[::-1],
+                after=self._around(row, self.view.after, neighbours),
             )
             for row, total, several in zip(rows, totals, shares.tolist(), strict=True)
         ]
+
+    def _around(self, row: int, links: npt.NDArray[np.int32], count: int) -> list[EntryKey]:
+        found: list[EntryKey] = []
+        for _ in range(count):
+            row = int(links[row])
+            if row < 0:
+                break
+            if self.view.live[row]:
+                found.append(self._key(row))
+        return found
 
     def _key(self, row: int) -> EntryKey:
         part = next(part for part in reversed(self._parts) if part.base <= row)

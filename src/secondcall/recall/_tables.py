@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from secondcall.recall._rows import KINDS, Hashes, IndexRow, Segment, key_hash, text_hash
 from secondcall.recall.analyze import Analyzer
+from secondcall.recall.mentions import Mention, mentions
+from secondcall.recall.smalltalk import is_small_talk
 from secondcall.types import Metadata
 
 __all__ = ["Sections", "Tables", "columns", "joined_columns", "joined_postings", "postings"]
@@ -28,6 +30,7 @@ _PLAIN = (
     "text_hashes",
     "lengths",
     "kinds",
+    "small_talk",
     "scales",
 )
 
@@ -44,10 +47,14 @@ def columns(rows: Sequence[IndexRow]) -> tuple[Sections, Tables]:
         "key_hashes": np.array([key_hash(row.key) for row in rows], "<u8"),
         "text_hashes": np.array(hashes, "<u8"),
         "kinds": np.array([KINDS.index(row.key.kind) for row in rows], "<u1"),
+        "small_talk": np.array([is_small_talk(row.text) for row in rows], "<u1"),
         "role_numbers": np.array([roles.number(row.role) for row in rows], "<u2"),
         "speaker_numbers": np.array([speakers.number(row.speaker or "") for row in rows], "<u4"),
         "session_numbers": np.array([sessions.number(row.key.session_id) for row in rows], "<u4"),
         **_texts([row.key.id for row in rows], metadata),
+        **_mentioned(
+            [(n, one) for n, row in enumerate(rows) for one in mentions(row.text, row.at_us)]
+        ),
     }
     return sections, {"roles": roles.names, "speakers": speakers.names, "sessions": sessions.names}
 
@@ -101,7 +108,8 @@ def joined_columns(kept: Kept) -> tuple[Sections, Tables]:
         sections[column] = np.concatenate(parts)
         tables[name] = table.names
     ids = [one.key(row).id for one, rows in kept for row in rows.tolist()]
-    return sections | _texts(ids, _joined_metadata(kept)) | {"vectors": _vectors(kept)}, tables
+    sections |= _texts(ids, _joined_metadata(kept)) | _mentioned(_joined_mentions(kept))
+    return sections | {"vectors": _vectors(kept)}, tables
 
 
 def joined_postings(kept: Kept) -> Sections:
@@ -134,6 +142,31 @@ def _texts(ids: Sequence[str], metadata: Sequence[tuple[int, Metadata]]) -> Sect
         "id_bytes": np.frombuffer(b"".join(encoded), "<u1"),
         "metadata_bytes": np.frombuffer(text.encode("ascii"), "<u1"),
     }
+
+
+def _mentioned(found: Sequence[tuple[int, Mention]]) -> Sections:
+    """The days that rows speak of: a table of its own, since few rows have any."""
+    return {
+        "mention_rows": np.array([row for row, _ in found], "<u4"),
+        "mention_starts": np.array([one.day for _, one in found], "<i4"),
+        "mention_days": np.array([one.days for _, one in found], "<u2"),
+    }
+
+
+def _joined_mentions(kept: Kept) -> list[tuple[int, Mention]]:
+    found: list[tuple[int, Mention]] = []
+    base = 0
+    for one, rows in kept:
+        moved = np.full(len(one), -1, dtype=np.int64)
+        moved[rows] = np.arange(base, base + len(rows))
+        table = zip(one.mention_rows, one.mention_starts, one.mention_days, strict=True)
+        found += [
+            (int(moved[row]), Mention(int(day), int(days)))
+            for row, day, days in table
+            if moved[row] >= 0
+        ]
+        base += len(rows)
+    return found
 
 
 def _joined_metadata(kept: Kept) -> list[tuple[int, Metadata]]:

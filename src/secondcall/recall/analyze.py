@@ -18,7 +18,7 @@ import Stemmer
 
 from secondcall.recall._stopwords import STOP_WORDS
 
-__all__ = ["ANALYZER_ID", "Analyzer", "terms"]
+__all__ = ["ANALYZER_ID", "Analyzer", "stem", "terms"]
 
 ANALYZER_ID = "words-1"
 
@@ -104,7 +104,7 @@ def _terms_of(word: str) -> Iterator[str]:
     word = _fold_accents(word)
     if word.isascii():
         if word not in STOP_WORDS:
-            yield _stem(word)
+            yield stem(word)
         return
     end = 0
     for run in _UNSPACED.finditer(word):
@@ -118,12 +118,12 @@ def _ascii_terms(word: str) -> Iterator[str]:
     if word[0].isdigit():
         yield word.replace(",", "") if _GROUPED.fullmatch(word) else word
     else:
-        yield _stem(word)
+        yield stem(word)
 
 
 def _spaced_terms(word: str) -> Iterator[str]:
     if word and word not in STOP_WORDS:
-        yield _stem(word) if word.isascii() else word
+        yield stem(word) if word.isascii() else word
 
 
 def _unspaced_terms(run: str) -> Iterator[str]:
@@ -152,5 +152,6 @@ class _Stemmer(threading.local):
 _STEMMER = _Stemmer()
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
+    """The English stem of a lower-case word."""
     return _STEMMER.english.stemWord(word)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +24,18 @@ from secondcall.recall._columns import Columns
 from secondcall.recall._parts import Part, SealedPart, TailPart
 from secondcall.recall._snapshot import Filter, Grouping, Hit, SearchResult, Snapshot
 from secondcall.recall.analyze import ANALYZER_ID, Analyzer
-from secondcall.recall.query import parse
-from secondcall.recall.rank import echo, score, signals, weighted
+from secondcall.recall.explain import reading
+from secondcall.recall.query import Query, parse
+from secondcall.recall.rank import Postings, View, echo, score, signals, weighted
 from secondcall.recall.segment import IndexRow, Removal, Segment, key_hash, quantize
-from secondcall.types import ItemKind, Metadata
+from secondcall.recall.when import near_times
+from secondcall.types import ItemKind, JsonValue, Metadata
 
 __all__ = ["Hit", "SearchResult", "UserIndex"]
 
 _ANALYZER = Analyzer()
 _NOTHING = "nothing in the record answers this"
+_NOT_THEN = "nothing recorded lies in the time that the question names"
 
 
 class UserIndex:
@@ -100,7 +104,9 @@ class UserIndex:
                 self._expect_width(vectors.shape[1])
             for place, (row, name, hashes) in enumerate(prepared):
                 number = self._add_row(row, name, hashes)
-                if quantized is not None and number is not None and quantized[1][place] > 0:
+                if number is None or self._columns.small_talk.view[number]:
+                    continue
+                if quantized is not None and quantized[1][place] > 0:
                     self._set_vector(number, quantized[0][place], float(quantized[1][place]))
 
     def remove(self, entries: Iterable[EntryKey | Removal]) -> None:
@@ -128,7 +134,11 @@ class UserIndex:
         until: datetime | None = None,
         oldest_us: Mapping[ItemKind, int] | None = None,
         exclude_keys: Collection[EntryKey] = (),
-        also: Collection[EntryKey] = (),
+        also: Collection[int] = (),
+        small_talk: bool = False,
+        time: Literal["soft", "hard"] = "soft",
+        neighbours: int = 0,
+        least_confidence: float = 0.0,
     ) -> SearchResult:
         """The items that answer a question best, as asked at ``at``.
 
@@ -137,7 +147,9 @@ class UserIndex:
         ``exclude_keys`` are left out altogether, as if they had never been said. Items with the
         same words from the same mouth are found once. By "turn" or "session", the best item of
         each. Ties go by later time, then item id. Of a question with more than 24 known words the
-        rarest count. ``also`` names rows whose scores are wanted too, found or not.
+        rarest count. With ``time`` "hard" only what lies in a time that the question names passes.
+        Below ``least_confidence`` nothing is found. ``also`` has the ``key_hash`` of rows whose
+        scores are wanted too, found or not.
         """
         if limit < 1:
             return SearchResult(hits=(), reason_if_empty="the limit is below 1")
@@ -152,6 +164,7 @@ class UserIndex:
             since=since,
             until=until,
             oldest_us=oldest_us or {},
+            small_talk=small_talk,
         )
         allowed = snapshot.allowed(wanted)
         if not allowed.any():
@@ -160,12 +173,31 @@ class UserIndex:
         query = parse(query_text, at=at, speakers=view.speakers, analyzer=_ANALYZER)
         if query_vector is not None and len(query_vector) != self._dimensions:
             query_vector = None
-        scored = score(view, query, snapshot.postings(query.all_hashes), query_vector, allowed)
+        postings = snapshot.postings(query.all_hashes)
+        if time == "hard":
+            allowed = _within_time(view, query, postings, allowed)
+            if not allowed.any():
+                return SearchResult(hits=(), reason_if_empty=_NOT_THEN)
+        scored = score(view, query, postings, query_vector, allowed)
         if scored is None:
             return SearchResult(hits=(), reason_if_empty=_why(query.hashes, query_text))
-        hits = snapshot.hits(snapshot.choose(scored, by=by, limit=limit), scored)
         scores = self._scores_of(also, scored.total, allowed)
-        return SearchResult(hits=hits, reason_if_empty=None if hits else _NOTHING, also=scores)
+        hits = snapshot.hits(snapshot.choose(scored, by=by, limit=limit), scored, neighbours)
+        sure = scored.confidence >= least_confidence
+        reason = None if sure else _unsure(scored.confidence, least_confidence)
+        return SearchResult(
+            hits=hits if sure else (),
+            reason_if_empty=reason if hits else _NOTHING,
+            also=scores,
+            confidence=scored.confidence,
+            unsure=() if sure else hits,
+        )
+
+    def explain(self, query_text: str, *, at: datetime) -> dict[str, JsonValue]:
+        """How a question is read, as asked at ``at``; see ``recall/explain.py``."""
+        snapshot = self._snapshot(())
+        query = parse(query_text, at=at, speakers=snapshot.view.speakers, analyzer=_ANALYZER)
+        return reading(query, snapshot.postings(query.hashes))
 
     def signals(
         self,
@@ -187,12 +219,15 @@ class UserIndex:
         return found
 
     def _scores_of(
-        self, keys: Collection[EntryKey], total: npt.NDArray[np.float32], allowed: npt.NDArray[np.bool_]
-    ) -> dict[EntryKey, float]:
-        rows = {key: self._rows_by_key.get(key_hash(key), -1) for key in keys}
+        self,
+        hashes: Collection[int],
+        total: npt.NDArray[np.float32],
+        allowed: npt.NDArray[np.bool_],
+    ) -> dict[int, float]:
+        rows = {name: self._rows_by_key.get(name, -1) for name in hashes}
         return {
-            key: float(total[row])
-            for key, row in rows.items()
+            name: float(total[row])
+            for name, row in rows.items()
             if 0 <= row < len(total) and allowed[row]
         }
 
@@ -264,6 +299,23 @@ class UserIndex:
             self._columns.link()
             rows = [row for name in hidden if (row := self._rows_by_key.get(name)) is not None]
             return Snapshot(self._columns, tuple(self._parts), rows)
+
+
+def _within_time(
+    view: View,
+    query: Query,
+    postings: Mapping[int, Postings],
+    allowed: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    near = near_times(view, query, postings)
+    return allowed if near is None else allowed & near.inside
+
+
+def _unsure(found: float, least: float) -> str:
+    return (
+        f"nothing in the record is near enough to the question (confidence {found:.2f}, at least "
+        f"{least:.2f} is asked for)"
+    )
 
 
 def _why(hashes: Sequence[int], text: str) -> str:

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from secondcall.recall._weights import PROFILES
-from secondcall.recall.query import Query, TimeHint
+from secondcall.recall.confidence import confidence, coverage
+from secondcall.recall.query import Query
+from secondcall.recall.when import near_times
 
 __all__ = [
     "Postings",
@@ -35,12 +37,15 @@ Mask = npt.NDArray[np.bool_]
 _K1 = 1.2
 _B = 0.75
 _LEAST_COSINE = 0.25
+_FEW_TERMS = 1
+_SAME_ATTITUDE = 0.6
+"""How near "adore" is to "what do I like?"."""
+_NO_TERM = -1
 _MAX_TERMS = 24
 _ECHOED = 3
 _MOST_ECHOED = 64
-_HEARING = 2_048
+_HEARING = 1_024
 _CHUNK_ROWS = 1_024
-_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,7 @@ class View:
     """An index as it stood at one moment. All columns have one entry a row; ``live`` masks rows.
 
     ``before`` and ``after`` are the rows that precede and follow in the session, or -1.
+    ``mention_rows`` speak of ``mention_days`` days from ``mention_starts`` on, counted from 1970.
     """
 
     live: Mask
@@ -70,6 +76,9 @@ class View:
     speakers: Sequence[str]
     sessions: Sequence[str]
     blocks: Sequence[tuple[int, Vectors, Floats]]
+    mention_rows: npt.NDArray[np.int64]
+    mention_starts: npt.NDArray[np.int64]
+    mention_days: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +88,7 @@ class Scored:
     total: Floats
     parts: Mapping[str, Floats]
     found: Mask
+    confidence: float
 
 
 def score(
@@ -96,13 +106,37 @@ def score(
     weights = PROFILES[profile_of(view)]
     found = signals(view, query, postings, vector, weights)
     evidence = found.pop("evidence", None)
+    cosines = found.pop("cosine", None)
+    then = _asked_time(query, found)
+    if then is not None:
+        evidence = then if evidence is None else np.maximum(evidence, then)
     if evidence is None:
         return None
+    covered = float(coverage(query, postings, view.live)[allowed].max(initial=0))
+    best = None if cosines is None else float(cosines[allowed].max(initial=0))
+    said = [postings[term].rows for term in query.attitude if term in postings]
+    sure = float(
+        (then is not None and bool((then[allowed] > 0).any()))
+        or any(bool(allowed[rows].any()) for rows in said)
+    )
     parts = weighted(found, weights)
     if "echo" in weights:
         parts |= weighted(echo(view, parts), weights)
     total = _total(parts, len(view.live))
-    return Scored(total=total, parts=parts, found=allowed & (evidence > 0))
+    return Scored(
+        total=total,
+        parts=parts,
+        found=allowed & (evidence > 0),
+        confidence=max(sure, confidence(query, covered, best, rows=int(allowed.sum()))),
+    )
+
+
+def _asked_time(query: Query, found: Mapping[str, Floats]) -> Floats | None:
+    """Where a question asks for a time and hardly anything else, what lies in that time: "what did
+    we say yesterday?" is answered by whatever was said then."""
+    if query.beside_times > _FEW_TERMS or "time" not in found:
+        return None
+    return np.where(found["time"] >= np.float32(0.5), found["time"], np.float32(0))
 
 
 def weighted(found: Mapping[str, Floats], weights: Mapping[str, float]) -> dict[str, Floats]:
@@ -145,7 +179,8 @@ def signals(
 ) -> dict[str, Floats]:
     """Every signal (of those ``wanted``) that the question raises; the others are absent.
 
-    Beside them ``evidence``: above 0 where words or meaning speak for a row at all.
+    Beside them ``evidence``: above 0 where words or meaning speak for a row at all, and ``cosine``
+    as it is.
     """
     found: dict[str, Floats] = {}
     words = _keywords(view, query, postings)
@@ -159,6 +194,7 @@ def signals(
         if wanted is None or "session_meaning" in wanted:
             found["session_meaning"] = _best_of_session(view, meaning[0])
         found["evidence"] = np.maximum(near, found.get("evidence", near))
+        found["cosine"] = near + np.float32(_LEAST_COSINE)
     if found and (wanted is None or "length" in wanted):
         found["length"] = _scaled(np.log1p(view.lengths), view.live)
     if query.role in view.roles:
@@ -166,8 +202,9 @@ def signals(
     if query.speakers:
         named = [place for place, name in enumerate(view.speakers) if name in query.speakers]
         found["speaker"] = np.isin(view.speaker_numbers, named).astype(np.float32)
-    if query.times:
-        found["time"] = _times(view, query.times)
+    near = near_times(view, query, postings)
+    if near is not None:
+        found["time"] = near.near
     return found
 
 
@@ -191,6 +228,9 @@ def _keywords(
     items = np.zeros(len(view.live), dtype=np.float32)
     for term in sorted(query.hashes, key=lambda term: _rarity(postings.get(term)))[:_MAX_TERMS]:
         _add_term(items, term, query.related.get(term, ()), postings, relative, alive)
+    if query.attitude:
+        liked = [(term, _SAME_ATTITUDE) for term in query.attitude]
+        _add_term(items, _NO_TERM, liked, postings, relative, alive)
     own = sorted((postings[term] for term in query.hashes if term in postings), key=_rarity)
     spread = _sessions(view, own[:_MAX_TERMS], lengths)[view.session_numbers]
     return _scaled(items, view.live), _scaled(spread, view.live), np.maximum(spread, items)
@@ -262,7 +302,7 @@ def _meaning(view: View, vector: Floats) -> tuple[Floats, Floats] | None:
     if scores is None:
         return None
     values, known = scores
-    near = np.where(known, values - np.float32(_LEAST_COSINE), np.float32(0))
+    near = np.where(known, values, np.float32(0)) - np.float32(_LEAST_COSINE)
     return _scaled(values, known), near
 
 
@@ -299,15 +339,19 @@ def echo(view: View, parts: Mapping[str, Floats]) -> dict[str, Floats]:
 
     ``parts`` are the weighted signals so far. The first three rows, and up to 61 that tie with the
     third, count by their scores (what Rocchio 1971 calls feedback, here blind). Of a long record
-    the 2,048 best rows hear it, and those that tie with the last of them.
+    the 1,024 best rows hear it, and those that tie with the last of them.
     """
     total = np.where(view.live, _total(parts, len(view.live)), np.float32(-1))
     hearing = np.flatnonzero(view.live)
     if len(hearing) > _HEARING:
         hearing = np.flatnonzero(total >= np.partition(total, -_HEARING)[-_HEARING])
-    order = hearing[np.lexsort((hearing, -view.at_us[hearing], -total[hearing]))]
-    if not len(order):
+    if not len(hearing):
         return {}
+    first = hearing
+    if len(first) > _MOST_ECHOED:
+        values = total[hearing]
+        first = hearing[values >= np.partition(values, -_MOST_ECHOED)[-_MOST_ECHOED]]
+    order = first[np.lexsort((first, -view.at_us[first], -total[first]))]
     third = max(total[order[:_ECHOED][-1]], np.float32(1e-6))
     best = order[:_MOST_ECHOED][total[order[:_MOST_ECHOED]] >= third]
     vector = sum((total[row] * _vector_of(view, int(row)) for row in best), np.zeros(1, np.float32))
@@ -377,19 +421,3 @@ def _best_of_session(view: View, values: Floats) -> Floats:
 
 def _equal(numbers: npt.NDArray[Any], wanted: int) -> Floats:
     return (numbers == wanted).astype(np.float32)
-
-
-def _times(view: View, hints: Sequence[TimeHint]) -> Floats:
-    """1 inside a span that the question names, falling to 0 within its own length around it."""
-    near = np.zeros(len(view.live), dtype=np.float32)
-    for hint in hints:
-        if hint.month is not None:
-            months = view.at_us.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
-            value = (months % 12 + 1 == hint.month).astype(np.float32)
-        else:
-            slack = max(hint.end_us - hint.start_us, 2 * _DAY_US)
-            early = (hint.start_us - view.at_us) / slack
-            late = (view.at_us - hint.end_us) / slack
-            value = np.clip(1 - np.maximum(early, late).clip(0), 0, 1).astype(np.float32)
-        near = np.maximum(near, value)
-    return near

@@ -79,6 +79,7 @@ def encode(
     if vectors is None:
         scales = np.zeros(len(rows), np.float32)
     sections, tables = columns(rows)
+    scales = np.where(sections["small_talk"] > 0, np.float32(0), scales)
     sections |= postings(rows, analyzer or _ANALYZER)
     sections |= {"vectors": quantized, "scales": scales}
     header = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ _INLINE_ROWS = 4
 _INLINE_CHARACTERS = 4_000
 """So much is indexed at once, without the detour over a thread."""
 _LOAD_TRIES = 3
+_FACT_CHANGES = 256
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -52,8 +53,28 @@ class OpenIndex:
     broken: dict[Scope, list[str]] = field(default_factory=dict[Scope, list[str]])
     outdated: bool = False
     facts_seen: int = 0
+    """How many changes of facts were seen; ``fact_changes`` holds the last of them."""
+    fact_changes: deque[tuple[str, str]] = field(
+        default_factory=lambda: deque(maxlen=_FACT_CHANGES)
+    )
     without_vectors: list[IndexRow] = field(default_factory=list[IndexRow])
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def facts_changed_since(self, seen: int) -> tuple[int, Sequence[tuple[str, str]] | None]:
+        """How many changes of facts were seen by now, and the (kind, key) of the documents that
+        changed after the first ``seen``; ``None`` when they are too many to be remembered."""
+        with self.lock:
+            new = self.facts_seen - seen
+            if new > len(self.fact_changes):
+                return self.facts_seen, None
+            return self.facts_seen, list(self.fact_changes)[len(self.fact_changes) - new :]
+
+    def hash_of(self, key: ItemKey) -> int:
+        """The hash by which the index knows an item; -1 for one of another user."""
+        for scope in self.scopes:
+            if scope.name == key.user_id:
+                return key_hash(index_key(self.scopes, scope, EntryKey(*key[1:])))
+        return -1
 
 
 def index_key(scopes: Sequence[Scope], scope: Scope, key: EntryKey) -> EntryKey:
@@ -244,7 +265,9 @@ class IndexCache:
                     ]
                 )
             opened.applied[scope] = max(applied, tail.last_change)
-            opened.facts_seen += tail.facts_changed
+            changed = [(kind, key) for change, kind, key in tail.facts if change > applied]
+            opened.fact_changes.extend(changed)
+            opened.facts_seen += len(changed)
 
     def _vectors(self, rows: list[IndexRow]) -> npt.NDArray[np.float32] | None:
         return embed_local(rows, self._embedder) if rows and self._embedder.local else None

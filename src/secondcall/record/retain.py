@@ -7,7 +7,7 @@ or forgotten; what has run out is hidden all the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -30,7 +30,7 @@ __all__ = [
     "remove_items",
 ]
 
-_KINDS = (*get_args(ItemKind), "fact")
+_KINDS = (*get_args(ItemKind), "fact", "state")
 _KIND, _KEY = "retention", "policy"
 REMOVAL_MARK = DocumentWrite(kind="removal", key="last", body=b"{}", expected_version=ANY_VERSION)
 """Written with every removal: its version tells whoever builds segments that something went."""
@@ -40,7 +40,8 @@ _MAX_TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long each kind (*message*, *tool_call*, *fact*) is kept; a missing kind for ever."""
+    """How long each kind (*message*, *tool_call*, *fact*) is kept, and of a *state* its earlier
+    versions; a missing kind for ever."""
 
     keep: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
     hold: bool = False
@@ -157,11 +158,21 @@ async def expired_keys(
 
 
 async def remove_items(
-    store: Store, scope: Scope, keys: list[EntryKey], *, epoch: Epoch, now_us: int
+    store: Store,
+    scope: Scope,
+    keys: list[EntryKey],
+    *,
+    epoch: Epoch,
+    now_us: int,
+    derived: Callable[[Sequence[EntryKey]], Sequence[DocumentWrite]] = lambda _: (),
 ) -> int:
-    """Remove items from the record, page by page; how many were there. Segments are not touched."""
+    """Remove items from the record, page by page; how many were there. Segments are not touched.
+
+    ``derived`` gives the deletions of what rests on a page's items; they go in the same batch.
+    """
     removed = 0
     for start in range(0, len(keys), _PAGE):
-        batch = Batch(removals=keys[start : start + _PAGE], documents=[REMOVAL_MARK])
+        page = keys[start : start + _PAGE]
+        batch = Batch(removals=page, documents=[REMOVAL_MARK, *derived(page)])
         removed += (await store.write(scope, batch, epoch=epoch, now_us=now_us)).removed
     return removed

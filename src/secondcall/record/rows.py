@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secondcall.recall.segment import IndexRow, Removal, embedding_text
+from secondcall.recall.smalltalk import is_small_talk
 from secondcall.record.append import words_of
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ _BATCH = 64
 
 @dataclass(slots=True)
 class Tail:
-    """A stretch of the change log in index form. ``last_change`` is the last number seen."""
+    """A stretch of the change log in index form. ``last_change`` is the last number seen,
+    ``facts`` are the (change number, kind, key) of the announced documents of facts."""
 
     last_change: int
     rows: list[IndexRow] = field(default_factory=list[IndexRow])
     removals: list[Removal] = field(default_factory=list[Removal])
-    facts_changed: bool = False
+    facts: list[tuple[int, str, str]] = field(default_factory=list[tuple[int, str, str]])
 
 
 async def read_tail(store: Store, scope: Scope, *, after: int, through: int) -> Tail:
@@ -67,8 +69,8 @@ def to_rows(changes: Sequence[Change], tail: Tail) -> None:
             )
         elif change.kind == "removal" and change.key is not None:
             tail.removals.append(Removal(change=change.number, key=change.key))
-        elif change.kind == "document":
-            tail.facts_changed = True
+        elif change.kind == "document" and change.document is not None:
+            tail.facts.append((change.number, *change.document))
 
 
 def _clamped(text: str) -> str:
@@ -100,11 +102,13 @@ class VectorCache:
 async def embed(
     rows: Sequence[IndexRow], embedder: Embedder, cache: VectorCache
 ) -> npt.NDArray[np.float32]:
-    """Vectors ``(len(rows), dimensions)``: each different text once, in batches of 64.
+    """Vectors ``(len(rows), dimensions)``: each different text once, in batches of 64; zeros for
+    small talk.
 
     Raises: ``EmbedderError``.
     """
-    texts = _texts(rows)
+    spoken = _spoken(rows)
+    texts = _texts([rows[place] for place in spoken])
     known = {text: vector for text in texts if (vector := cache.get(text)) is not None}
     unknown = [text for text in dict.fromkeys(texts) if text not in known]
     for start in range(0, len(unknown), _BATCH):
@@ -112,14 +116,24 @@ async def embed(
         for text, vector in zip(batch, await embedder.embed_documents(batch), strict=True):
             known[text] = vector
             cache.put(text, vector)
-    if not texts:
-        return np.zeros((0, embedder.dimensions), np.float32)
-    return np.stack([known[text] for text in texts]).astype(np.float32, copy=False)
+    found = np.zeros((len(rows), embedder.dimensions), np.float32)
+    if texts:
+        found[spoken] = np.stack([known[text] for text in texts])
+    return found
 
 
 def embed_local(rows: Sequence[IndexRow], embedder: Embedder) -> npt.NDArray[np.float32]:
     """The same for an embedder that declares ``local``, without an event loop: for threads."""
-    return _run_local(embedder, _texts(rows))
+    spoken = _spoken(rows)
+    found = np.zeros((len(rows), embedder.dimensions), np.float32)
+    if spoken:
+        found[spoken] = _run_local(embedder, _texts([rows[place] for place in spoken]))
+    return found
+
+
+def _spoken(rows: Sequence[IndexRow]) -> list[int]:
+    """The places of the rows that are more than small talk, which gets no vector."""
+    return [place for place, row in enumerate(rows) if not is_small_talk(row.text)]
 
 
 def _texts(rows: Sequence[IndexRow]) -> list[str]:

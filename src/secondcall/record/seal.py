@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,10 @@ async def load_segment(store: Store, scope: Scope, listed: Listed) -> Segment | 
         return None
 
 
+def _unmetered(_scope: Scope, _epoch: Epoch) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @dataclass(slots=True)
 class Sealer:
     """Writes segments of one embedder; holds nothing that outlives a call but cached vectors."""
@@ -58,6 +63,8 @@ class Sealer:
     now_us: Callable[[], int]
     vectors: VectorCache = field(default_factory=VectorCache)
     holder: str = field(default_factory=lambda: secrets.token_hex(8))
+    metered: Callable[[Scope, Epoch], AbstractContextManager[None]] = field(default=_unmetered)
+    """What is embedded inside is put down to this user."""
 
     async def seal(self, scope: Scope, epoch: Epoch, *, minimum: int = SEAL_CHANGES) -> int:
         """Seal the tail if it has at least ``minimum`` changes; how many changes were sealed.
@@ -218,7 +225,8 @@ class Sealer:
         if self.embedder.local:
             data = await anyio.to_thread.run_sync(self._encode_local, tail, first, last)
         else:
-            vectors = await embed(tail.rows, self.embedder, self.vectors)
+            with self.metered(scope, epoch):
+                vectors = await embed(tail.rows, self.embedder, self.vectors)
             data = await anyio.to_thread.run_sync(self._encode, tail, first, last, vectors)
         return await self._put(scope, epoch, data)
 

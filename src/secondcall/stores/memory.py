@@ -24,10 +24,10 @@ from secondcall.abc import (
     Partition,
     Scope,
     SessionOutline,
-    Store,
     StoredEntry,
     Written,
 )
+from secondcall.abc_state import StatefulStore, StateStore
 from secondcall.errors import InvalidValue, NotOpen, UserErased, VersionConflict
 from secondcall.stores.erased import erasure_mark
 from secondcall.stores.limits import (
@@ -37,11 +37,12 @@ from secondcall.stores.limits import (
     check_name,
     check_scope,
 )
+from secondcall.stores.memory_state import HeldState, HeldUser, MemoryStates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryStore", "state_store"]
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class _Held:
     versions: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     blobs: dict[str, tuple[int, bytes]] = field(default_factory=dict[str, tuple[int, bytes]])
     leases: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    states: dict[str | None, HeldState] = field(default_factory=dict[str | None, HeldState])
 
     def counts(self) -> dict[str, int]:
         """How many things are in each place."""
@@ -66,12 +68,14 @@ class _Held:
             "sessions": len({key.session_id for key in self.newest}),
             "documents": len(self.versions),
             "blobs": len(self.blobs),
+            "states": len(self.states),
+            "state_history": sum(len(one.changes) for one in self.states.values()),
             "leases": len(self.leases),
             "partitions": 1,
         }
 
 
-class MemoryStore(Store):
+class MemoryStore(StatefulStore):
     """Keeps everything in this object, until it goes. ``url`` is always ``memory://``."""
 
     capabilities = Capabilities(
@@ -294,6 +298,15 @@ class MemoryStore(Store):
         self._check_open()
         return ErasureResult(complete=True)
 
+    def states(self) -> StateStore:
+        """See ``StatefulStore.states``."""
+        return MemoryStates(self, self._find, self._users, self._erased, self._lock)
+
+    def _users(self, tenant_id: str) -> Iterable[tuple[str, HeldUser]]:
+        self._check_open()
+        wall = (tenant_id, "user")
+        return [(scope.name, held) for scope, held in self._partitions.items() if scope[:2] == wall]
+
     def _find(self, scope: Scope) -> _Held | None:
         self._check_open()
         check_scope(scope)
@@ -309,9 +322,19 @@ _NOTHING: Mapping[str, int] = {
     "sessions": 0,
     "documents": 0,
     "blobs": 0,
+    "states": 0,
+    "state_history": 0,
     "leases": 0,
     "partitions": 0,
 }
+
+
+def state_store(url: str) -> StateStore:
+    """States alone, in this process's memory, for records kept elsewhere."""
+    store = MemoryStore(url)
+    return MemoryStates(
+        store, store._find, store._users, store._erased, store._lock, owner=True  # pyright: ignore[reportPrivateUsage] - its companion
+    )  # fmt: skip
 
 
 def _order(entry: StoredEntry) -> tuple[int, int]:

@@ -27,16 +27,17 @@ from secondcall.abc import (
     Partition,
     Scope,
     SessionOutline,
-    Store,
     StoredEntry,
     Written,
 )
+from secondcall.abc_state import StatefulStore, StateKey, StateStore, StoredState
 from secondcall.errors import NotOpen
 from secondcall.stores.limits import (
     check_batch,
     check_blob,
     check_limit,
     check_scope,
+    check_state_key,
 )
 from secondcall.stores.sqlite_erase import (
     PLACES,
@@ -47,6 +48,7 @@ from secondcall.stores.sqlite_erase import (
     has_uncleaned,
 )
 from secondcall.stores.sqlite_file import Row, parse_url, prepare, row_of, rows_of, run
+from secondcall.stores.sqlite_state import SqliteStates, load_state
 from secondcall.stores.sqlite_threads import Readers, Writer
 from secondcall.stores.sqlite_write import find_partition, require_epoch, write_batch
 from secondcall.stores.statements import load_queries
@@ -54,7 +56,7 @@ from secondcall.stores.statements import load_queries
 if TYPE_CHECKING:
     from secondcall.types import ItemKind
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "state_store"]
 
 T = TypeVar("T")
 _Work = Callable[[apsw.Connection], T]
@@ -65,7 +67,7 @@ _CLEAN_SECONDS = 5.0
 _CLEAN_PAUSE_SECONDS = 0.05
 
 
-class SqliteStore(Store):
+class SqliteStore(StatefulStore):
     """A file named by ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Options: ``?synchronous=normal`` (survives kill -9, may lose the last commits at a power cut;
@@ -210,14 +212,8 @@ class SqliteStore(Store):
     ) -> Sequence[Document]:
         """See ``Store.documents``."""
         check_limit(limit)
-        above = _above_prefix(prefix)
-        if above is None:
-            rows = await self._rows(scope, "list_documents", kind, after, prefix, limit)
-        else:
-            rows = await self._rows(
-                scope, "list_documents_below", kind, after, prefix, above, limit
-            )
-        return [_document(row) for row in rows]
+        query, values = _documents(kind, prefix, after, limit)
+        return [_document(row) for row in await self._rows(scope, query, *values)]
 
     async def put_blob(self, scope: Scope, name: str, data: bytes, *, epoch: Epoch) -> None:
         """See ``Store.put_blob``."""
@@ -322,6 +318,29 @@ class SqliteStore(Store):
         """SQLite's own check of the file, then change numbers, entries, outlines and orphans."""
         return await self._read(_find_problems)
 
+    def states(self) -> StateStore:
+        """See ``StatefulStore.states``."""
+        return SqliteStates(self, self._running)
+
+    async def state_and_documents(
+        self, key: StateKey, kind: str, *, prefix: str = "", limit: int
+    ) -> tuple[StoredState | None, Sequence[Document]]:
+        """See ``StatefulStore.state_and_documents``: one view of both."""
+        check_state_key(key)
+        check_limit(limit)
+        query, values = _documents(kind, prefix, "", limit)
+        scope = Scope(key.tenant_id, "user", key.user_id)
+
+        def work(connection: apsw.Connection) -> tuple[StoredState | None, list[Row]]:
+            found = find_partition(connection, scope)
+            if found is None:
+                return None, []
+            rows = rows_of(connection, _SQL[query], (found[0], *values))
+            return load_state(connection, key), rows
+
+        stored, rows = await self._read(work)
+        return stored, [_document(row) for row in rows]
+
     def _make_ready(self, connection: apsw.Connection) -> None:
         prepare(connection, self._settings)
         for partition_id in erased_partitions(connection):
@@ -367,6 +386,12 @@ class SqliteStore(Store):
         return await self._read(work)
 
 
+def state_store(url: str) -> StateStore:
+    """States alone, in a file of their own, for records kept elsewhere. Takes the same URLs."""
+    store = SqliteStore(url)
+    return SqliteStates(store, store._running, owner=True)  # pyright: ignore[reportPrivateUsage] - its companion
+
+
 def _entry(row: Row) -> StoredEntry:
     session_id, kind, item_id, at_us, body, change, position, recorded_us = row
     return StoredEntry(
@@ -407,6 +432,14 @@ def _document(row: Row) -> Document:
     )
 
 
+def _documents(kind: str, prefix: str, after: str, limit: int) -> tuple[str, tuple[str | int, ...]]:
+    """The query that lists documents, and its values behind the partition's number."""
+    above = _above_prefix(prefix)
+    if above is None:
+        return "list_documents", (kind, after, prefix, limit)
+    return "list_documents_below", (kind, after, prefix, above, limit)
+
+
 def _above_prefix(prefix: str) -> str | None:
     """The least text above all that begin with ``prefix``; ``None`` if nothing is above."""
     for end in range(len(prefix), 0, -1):
@@ -432,6 +465,10 @@ def _find_problems(connection: apsw.Connection) -> list[str]:
     found += [
         f"partition {number}: the outline of session {session} is not what it holds"
         for number, session in rows_of(connection, _SQL["wrong_outlines"])
+    ]
+    found += [
+        f"partition {number}: state {state} is not as its history says"
+        for number, state in rows_of(connection, _SQL["wrong_states"])
     ]
     orphans = cast("tuple[int]", row_of(connection, _SQL["orphans"]))[0]
     if orphans:

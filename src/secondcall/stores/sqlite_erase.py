@@ -33,8 +33,17 @@ from secondcall.stores.statements import load_queries
 
 __all__ = ["PLACES", "clean", "detach", "erase_step", "erased_partitions", "has_uncleaned"]
 
-PLACES: tuple[str, ...] = ("changes", "sessions", "documents", "blobs", "leases", "partitions")
-_STEPS = ("changes", "sessions", "documents", "blobs")
+PLACES: tuple[str, ...] = (
+    "changes",
+    "sessions",
+    "documents",
+    "blobs",
+    "states",
+    "state_history",
+    "leases",
+    "partitions",
+)
+_STEPS = ("changes", "sessions", "documents", "blobs", "state_history", "states")
 _SQL = load_queries("sqlite")
 _STEP_SECONDS = 0.02
 _LOCK_SECONDS = 0.25

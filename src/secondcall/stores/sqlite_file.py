@@ -151,7 +151,7 @@ def prepare(connection: apsw.Connection, settings: SqliteSettings) -> None:
     it done. Raises: ``SchemaTooNew``, ``StoreUnavailable``, ``StoreCorrupt``, apsw errors.
     """
     deadline = time.monotonic() + settings.busy_timeout_seconds
-    _patiently(lambda: _check_owner(connection, settings), deadline)
+    _patiently(lambda: _check_at_once(connection, settings), deadline)
     mode = _patiently(lambda: cast("str", pragma(connection, "journal_mode", "wal")), deadline)
     if mode != "wal":
         raise StoreUnavailable(
@@ -170,6 +170,16 @@ def prepare(connection: apsw.Connection, settings: SqliteSettings) -> None:
             if connection.in_transaction:
                 run(connection, "ROLLBACK")
             raise
+
+
+def _check_at_once(connection: apsw.Connection, settings: SqliteSettings) -> None:
+    """The same on one view of the file: another opener may make its schema just now."""
+    run(connection, "BEGIN")
+    try:
+        _check_owner(connection, settings)
+    finally:
+        if connection.in_transaction:
+            run(connection, "ROLLBACK")
 
 
 def _check_owner(connection: apsw.Connection, settings: SqliteSettings) -> int:

@@ -208,13 +208,15 @@ def test_recall_limits(secondcall: Secondcall, limit: str) -> None:
 
 
 def test_brief(secondcall: Secondcall, talk: str) -> None:
-    """The brief holds the facts and the last words."""
+    """The brief holds the facts, and the recap that the one before it had made."""
     secondcall("import", "--user", "ada", talk)
     assert "send seeds" in secondcall("brief", "--user", "ada").out
     found = secondcall("brief", "--user", "ada", "--json").json
     assert found["known"] is True
     assert [fact["predicate"] for fact in found["promises"]] == ["seeds"]
-    assert [item["id"] for item in found["last_words"]] == ["m1"]
+    assert [one["session_id"] for one in found["recaps"]] == [found["sessions"][0]["session_id"]]
+    assert found["recaps"][0]["text"] in found["text"]
+    assert found["last_words"] == []
 
 
 def test_show(secondcall: Secondcall, talk: str) -> None:
@@ -230,6 +232,28 @@ def test_show(secondcall: Secondcall, talk: str) -> None:
     assert item["text"] == "A fine name."
     assert "no item 'm9'" in secondcall("show", "--user", "ada", "--item", "m9", expect=1).err
     assert "need --user" in secondcall("show", "--item", "m9", expect=2).err
+
+
+def test_show_context(secondcall: Secondcall, talk: str) -> None:
+    """What the chat buffer of a session would give is shown, with tokens, fates and reasons."""
+    secondcall("import", "--user", "ada", talk)
+    one = ("show", "--user", "ada", "--session", "talk", "--context")
+    report = secondcall(*one, "--json").json
+    assert [(item["label"], item["fate"]) for item in report["items"]] == [
+        ("user", "kept"),
+        ("assistant", "kept"),
+        ("tool note", "kept"),
+    ]
+    assert sum(item["shown_tokens"] for item in report["items"]) == report["tokens"]
+    shown = secondcall(*one).out
+    assert shown.startswith(f"{report['tokens']} of 3,000 tokens, 1 turn\n")
+    assert "tool note  c1" in shown
+    assert "Zephyrine" not in shown
+    assert "get() raises: the newest user message" in secondcall(*one, "--token-limit", "5").out
+    assert "token_limit" in secondcall(*one, "--token-limit", "0", expect=1).err
+    assert "needs --session" in secondcall("show", "--user", "ada", "--context", expect=2).err
+    unknown = secondcall("show", "--user", "ada", "--session", "x", "--context", expect=1)
+    assert "no session 'x'" in unknown.err
 
 
 def test_show_nobody(secondcall: Secondcall) -> None:

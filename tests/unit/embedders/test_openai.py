@@ -11,6 +11,7 @@ import pytest
 
 from secondcall.embedders.openai import OpenAIEmbedder
 from secondcall.errors import EmbedderError, InvalidValue
+from secondcall.usage import Call, collecting
 
 
 class Endpoint:
@@ -166,3 +167,20 @@ def test_wrong_settings_are_refused() -> None:
     for arguments in ({"base_url": "localhost:80"}, {"batch_size": 0}, {"dimensions": 0}):
         with pytest.raises(InvalidValue):
             OpenAIEmbedder("m", **arguments)  # pyright: ignore[reportArgumentType] - wrong on purpose
+
+
+async def test_what_the_endpoint_counted_is_reported(endpoint: Endpoint) -> None:
+    """Each request reports its model and the endpoint's own ``usage``; without one it counts 0."""
+    embedder = OpenAIEmbedder("m", base_url=endpoint.url, api_key="k", batch_size=1)
+    body = json.loads(endpoint.answer({"input": ["a"]}))
+    used = {"prompt_tokens": 7, "total_tokens": 7, "cost": 0.25}
+    endpoint.faults = [(200, json.dumps(body | {"usage": used}).encode(), {})]
+    calls: list[Call] = []
+    with collecting(calls.append):
+        await embedder.embed_documents(["a", "b"])
+    await embedder.aclose()
+    assert [(one.model, one.operation, one.input_tokens, one.cost) for one in calls] == [
+        ("m", "embed", 7, 0.25),
+        ("m", "embed", 0, None),
+    ]
+    assert calls[0].raw == used

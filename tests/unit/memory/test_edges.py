@@ -71,7 +71,7 @@ async def test_a_stale_note_names_what_is_true_at_the_moment_of_asking(
         await user.remember("city", city)
     now = await user.recall("Paris", limit=1)
     then = await user.recall("Paris", limit=1, at=start + timedelta(days=1))
-    assert now.items[0].stale == "since 2026-06-03: city is Oslo"
+    assert now.items[0].stale == "since 2026-07-03: city is Oslo"
     assert then.items[0].stale is None
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from recall_kit import micros
 
 from secondcall.recall.analyze import Analyzer, term_hash
-from secondcall.recall.query import Query, parse, time_hints
+from secondcall.recall.query import Query, parse
+from secondcall.recall.times import time_hints
 
 AT = datetime(2026, 6, 17, 12, tzinfo=UTC)  # a Wednesday
 

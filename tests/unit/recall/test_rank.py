@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recall_kit import NOW, START, ask, ids, index_of, row, vectors
 
+from secondcall.recall._weights import PROFILES
 from secondcall.recall.index import UserIndex
-from secondcall.recall.rank import PROFILES, profile_of
+from secondcall.recall.rank import profile_of
 
 
 def test_every_signal_lies_between_zero_and_one() -> None:

@@ -43,6 +43,8 @@ from secondcall.testing.conformance.material import (
 
 pytestmark = pytest.mark.anyio
 
+NEWEST = load_migrations("sqlite")[-1].number
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -161,7 +163,7 @@ async def test_connection_is_set_as_promised(path: Path, option: str, level: int
     values = await writer.alone(lambda one: [pragma(one, name) for name in names])
     assert values == [level, 1, 1, 2, APPLICATION_ID]
     assert await writer.alone(lambda one: pragma(one, "journal_mode")) == "wal"
-    assert await writer.alone(lambda one: pragma(one, "user_version")) == 1
+    assert await writer.alone(lambda one: pragma(one, "user_version")) == NEWEST
     await store.aclose()
 
 
@@ -254,7 +256,7 @@ async def test_newer_schema_is_refused(path: Path, store: SqliteStore) -> None:
     """A file of a newer release is left alone, with an error that names both versions."""
     await store.aclose()
     _run(path, "PRAGMA user_version = 99")
-    with pytest.raises(SchemaTooNew, match=r"memory\.db.* schema 99.* up to 1"):
+    with pytest.raises(SchemaTooNew, match=rf"memory\.db.* schema 99.* up to {NEWEST}"):
         await store.open()
 
 
@@ -264,7 +266,7 @@ async def test_migration_keeps_what_is_there(
     """The next migration runs once on an older file, in one transaction with its version."""
     await record(store, entry("a"))
     await store.aclose()
-    second = Migration(2, "0002_test", "CREATE TABLE extra (a INTEGER) STRICT; SELECT 1;")
+    second = Migration(NEWEST + 1, "next_test", "CREATE TABLE extra (a INTEGER) STRICT; SELECT 1;")
     migrations = [*load_migrations("sqlite"), second]
     monkeypatch.setattr(sqlite_file, "load_migrations", lambda _database="": migrations)
     others = [SqliteStore(f"sqlite:///{path}") for _ in range(3)]
@@ -274,7 +276,9 @@ async def test_migration_keeps_what_is_there(
     for one in others:
         assert len(await all_changes(one)) == 1
         await one.aclose()
-    broken = Migration(3, "0003_test", "CREATE TABLE more (a INTEGER) STRICT; SELECT nonsense;")
+    broken = Migration(
+        NEWEST + 2, "last_test", "CREATE TABLE more (a INTEGER) STRICT; SELECT nonsense;"
+    )
     migrations.append(broken)
     with pytest.raises(StoreError):
         await store.open()

@@ -40,11 +40,17 @@ class Items:
         self._items.append(message)
 
     def call(
-        self, call_id: str, name: str, arguments: JsonValue, *, at: datetime | None = None
+        self,
+        call_id: str,
+        name: str,
+        arguments: JsonValue,
+        *,
+        at: datetime | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
         """Append a tool call whose output is not known yet."""
         self._open[call_id] = _Open(len(self._items), name)
-        self._append(ToolCall(name, arguments, call_id=call_id, at=at))
+        self._append(ToolCall(name, arguments, call_id=call_id, at=at, metadata=metadata or {}))
 
     def output(
         self,

@@ -12,6 +12,7 @@ from secondcall.record.formats.fields import Fields
 from secondcall.record.formats.source import Source
 from secondcall.record.formats.transcript import FactLine, SourceLine, Transcript, derived_id
 from secondcall.types import (
+    Belief,
     Fact,
     FactKind,
     FactStatus,
@@ -112,8 +113,24 @@ def fact_line(fact: Fact, user_id: str) -> str:
             for key in fact.sources
         ],
         "metadata": fact.metadata or None,
+        "multi": fact.multi or None,
+        "rests_on": list(fact.rests_on) or None,
+        "confirmed": list(fact.confirmed) or None,
+        "earlier": [_belief_line(one) for one in fact.earlier] or None,
     }
     return _dump({name: value for name, value in line.items() if value is not None})
+
+
+def _belief_line(belief: Belief) -> dict[str, object]:
+    line: dict[str, object] = {
+        "until": _iso(belief.until),
+        "valid_from": _iso(belief.valid_from),
+        "invalid_at": None if belief.invalid_at is None else _iso(belief.invalid_at),
+        "superseded_by": belief.superseded_by,
+        "rests_on": list(belief.rests_on) or None,
+        "confirmed": list(belief.confirmed) or None,
+    }
+    return {name: value for name, value in line.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +232,41 @@ def _fact(line: Fields, session_id: str, exported: str | None) -> FactLine:
         sensitive=line.flag("sensitive"),
         sources=_sources(line, session_id, exported),
         metadata=line.metadata("metadata"),
+        multi=line.flag("multi") if "multi" in line else None,
+        rests_on=_ids(line, "rests_on") if "rests_on" in line else None,
+        confirmed=_ids(line, "confirmed") if "confirmed" in line else (),
+        earlier=_earlier(line),
     )
+
+
+def _earlier(line: Fields) -> Sequence[Belief]:
+    if "earlier" not in line:
+        return ()
+    found: list[Belief] = []
+    for index, value in enumerate(line.entries("earlier")):
+        one = Fields(value, line.place.inside(f"earlier[{index}]"))
+        until, valid_from = one.iso_time("until"), one.iso_time("valid_from")
+        if until is None or valid_from is None:
+            one.refuse("until" if until is None else "valid_from", "an ISO 8601 time")
+        found.append(
+            Belief(
+                until=until,
+                valid_from=valid_from,
+                invalid_at=one.iso_time("invalid_at"),
+                superseded_by=one.optional_text("superseded_by"),
+                rests_on=_ids(one, "rests_on") if "rests_on" in one else (),
+                confirmed=_ids(one, "confirmed") if "confirmed" in one else (),
+            )
+        )
+    return tuple(found)
+
+
+def _ids(line: Fields, name: str) -> Sequence[str]:
+    found = line.entries(name)
+    for index, one in enumerate(found):
+        if not isinstance(one, str):
+            line.place.inside(f"{name}[{index}]").refuse("expected the id of a fact")
+    return tuple(cast("Sequence[str]", found))
 
 
 def _sources(line: Fields, session_id: str, exported: str | None) -> Sequence[SourceLine]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from secondcall.record.formats.fields import Place
-from secondcall.types import FactKind, FactStatus, Item, ItemKind, JsonValue, Metadata
+from secondcall.types import Belief, FactKind, FactStatus, Item, ItemKind, JsonValue, Metadata
 
 __all__ = ["FactLine", "SourceLine", "Transcript", "derived_id"]
 
@@ -42,6 +42,10 @@ class FactLine:
     sensitive: bool = False
     sources: Sequence[SourceLine] = ()
     metadata: Metadata = field(default_factory=dict[str, JsonValue])
+    multi: bool | None = None
+    rests_on: Sequence[str] | None = None
+    confirmed: Sequence[str] = ()
+    earlier: Sequence[Belief] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

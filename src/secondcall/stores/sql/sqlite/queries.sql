@@ -155,6 +155,80 @@ RETURNING 1;
 -- name: release_lease
 DELETE FROM leases WHERE partition_id = ? AND name = ? AND holder = ?;
 
+-- name: load_state
+SELECT s.version, s.body, s.updated_us, s.updated_by, s.schema, s.expires_us, s.due_us
+FROM partitions AS p JOIN states AS s ON s.partition_id = p.id
+WHERE p.tenant_id = ? AND p.partition = 'user' AND p.name = ? AND p.epoch IS NOT NULL
+AND s.in_session = ? AND s.session_id = ? AND s.body IS NOT NULL;
+
+-- name: find_state
+SELECT s.id FROM partitions AS p JOIN states AS s ON s.partition_id = p.id
+WHERE p.tenant_id = ? AND p.partition = 'user' AND p.name = ? AND p.epoch IS NOT NULL
+AND s.in_session = ? AND s.session_id = ?;
+
+-- name: add_state
+INSERT INTO states (
+    partition_id, tenant_id, in_session, session_id, version, schema, updated_us, updated_by,
+    expires_us, due_us, body
+) VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (partition_id, in_session, session_id) DO UPDATE SET
+    version = version + 1, schema = excluded.schema, updated_us = excluded.updated_us,
+    updated_by = excluded.updated_by, expires_us = excluded.expires_us, due_us = excluded.due_us,
+    holder = NULL, held_until_us = NULL, body = excluded.body
+WHERE body IS NULL
+RETURNING id, version;
+
+-- name: set_state
+UPDATE states SET
+    version = version + 1, schema = ?, updated_us = ?, updated_by = ?, expires_us = ?,
+    due_us = ?, holder = NULL, held_until_us = NULL, body = ?
+WHERE partition_id = ? AND in_session = ? AND session_id = ? AND version = ? AND body IS NOT NULL
+RETURNING id, version;
+
+-- name: delete_state
+UPDATE states SET
+    version = version + 1, updated_us = ?, updated_by = ?, expires_us = NULL, due_us = NULL,
+    holder = NULL, held_until_us = NULL, body = NULL
+WHERE partition_id = ? AND in_session = ? AND session_id = ? AND version = ? AND body IS NOT NULL
+RETURNING id, version, schema;
+
+-- name: add_state_change
+INSERT INTO state_history (state_id, version, schema, at_us, by, summary, body)
+VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: list_state_changes
+SELECT h.version, h.at_us, h.by, h.body, h.schema, h.summary
+FROM partitions AS p JOIN states AS s ON s.partition_id = p.id
+JOIN state_history AS h ON h.state_id = s.id
+WHERE p.tenant_id = ?1 AND p.partition = 'user' AND p.name = ?2 AND p.epoch IS NOT NULL
+AND s.in_session = ?3 AND s.session_id = ?4 AND h.version < ?5
+ORDER BY h.version DESC LIMIT ?6;
+
+-- name: newest_state_change_to_trim
+SELECT version FROM state_history WHERE state_id = ? ORDER BY version DESC LIMIT 1 OFFSET ?;
+
+-- name: trim_some_state_changes
+DELETE FROM state_history WHERE state_id = ?1 AND version IN (
+    SELECT version FROM state_history
+    WHERE state_id = ?1 AND (version <= ?2 OR at_us < ?3) LIMIT 100
+);
+
+-- name: list_states
+SELECT s.in_session, s.session_id FROM partitions AS p JOIN states AS s ON s.partition_id = p.id
+WHERE p.tenant_id = ? AND p.partition = 'user' AND p.name = ? AND p.epoch IS NOT NULL
+AND (s.in_session, s.session_id) > (?, ?) AND s.body IS NOT NULL
+ORDER BY s.in_session, s.session_id LIMIT ?;
+
+-- name: list_due_states
+SELECT s.id, p.name, s.in_session, s.session_id
+FROM states AS s JOIN partitions AS p ON p.id = s.partition_id
+WHERE s.tenant_id = ?1 AND s.due_us <= ?2 AND coalesce(s.held_until_us, ?2) <= ?2
+AND p.epoch IS NOT NULL
+ORDER BY s.due_us, s.id LIMIT ?3;
+
+-- name: hold_state
+UPDATE states SET holder = ?, held_until_us = ? WHERE id = ?;
+
 -- name: add_erased
 INSERT OR IGNORE INTO erased (mark) VALUES (?);
 
@@ -188,6 +262,15 @@ DELETE FROM documents WHERE partition_id = ?1 AND (kind, key) IN (
 -- name: erase_some_blobs
 DELETE FROM blobs WHERE rowid IN (SELECT rowid FROM blobs WHERE partition_id = ? LIMIT 1);
 
+-- name: erase_some_state_history
+DELETE FROM state_history WHERE (state_id, version) IN (
+    SELECT h.state_id, h.version FROM states AS s JOIN state_history AS h ON h.state_id = s.id
+    WHERE s.partition_id = ? LIMIT 100
+);
+
+-- name: erase_some_states
+DELETE FROM states WHERE id IN (SELECT id FROM states WHERE partition_id = ? LIMIT 100);
+
 -- name: erase_partition
 DELETE FROM partitions WHERE id = ? AND epoch IS NULL;
 
@@ -204,6 +287,11 @@ SELECT
     (SELECT count(*) FROM sessions WHERE partition_id IN mine),
     (SELECT count(*) FROM documents WHERE partition_id IN mine),
     (SELECT count(*) FROM blobs WHERE partition_id IN mine),
+    (SELECT count(*) FROM states WHERE partition_id IN mine),
+    (
+        SELECT count(*) FROM states AS s JOIN state_history AS h ON h.state_id = s.id
+        WHERE s.partition_id IN mine
+    ),
     (SELECT count(*) FROM leases WHERE partition_id IN mine),
     (SELECT count(*) FROM mine);
 
@@ -252,4 +340,14 @@ SELECT
     + (SELECT count(*) FROM sessions WHERE partition_id NOT IN (SELECT id FROM partitions))
     + (SELECT count(*) FROM documents WHERE partition_id NOT IN (SELECT id FROM partitions))
     + (SELECT count(*) FROM blobs WHERE partition_id NOT IN (SELECT id FROM partitions))
-    + (SELECT count(*) FROM leases WHERE partition_id NOT IN (SELECT id FROM partitions));
+    + (SELECT count(*) FROM leases WHERE partition_id NOT IN (SELECT id FROM partitions))
+    + (SELECT count(*) FROM states WHERE partition_id NOT IN (SELECT id FROM partitions))
+    + (SELECT count(*) FROM state_history WHERE state_id NOT IN (SELECT id FROM states));
+
+-- name: wrong_states
+SELECT s.partition_id, s.id FROM states AS s JOIN partitions AS p ON p.id = s.partition_id
+WHERE p.epoch IS NOT NULL AND (
+    s.tenant_id <> p.tenant_id OR p.partition <> 'user'
+    OR s.version < (SELECT max(version) FROM state_history WHERE state_id = s.id)
+    OR (SELECT body IS NOT s.body FROM state_history WHERE state_id = s.id AND version = s.version)
+);

@@ -1,0 +1,72 @@
+"""The items of the hits, as the record has them now, with their neighbours where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from secondcall.abc import EntryKey
+from secondcall.record.append import decode_entry
+from secondcall.record.index import item_key
+from secondcall.types import ItemKey, RecalledItem, RecordedItem
+
+if TYPE_CHECKING:
+    from secondcall.abc import Scope
+    from secondcall.memory.shared import Place
+    from secondcall.recall.index import Hit
+    from secondcall.record.retain import Retention
+
+__all__ = ["fetch"]
+
+
+async def fetch(
+    place: Place, scopes: Sequence[Scope], policy: Retention, hits: Sequence[Hit]
+) -> list[RecalledItem]:
+    """The items of the hits without what is gone or has run out. A neighbour that is found itself,
+    or stands beside an earlier one, is not repeated."""
+    keys = [item_key(scopes, hit.key) for hit in hits]
+    beside = {item_key(scopes, one) for hit in hits for one in (*hit.before, *hit.after)}
+    stored = await _read(place, scopes, policy, list(dict.fromkeys((*keys, *beside))))
+    shown = set(keys)
+    found: list[RecalledItem] = []
+    for key, hit in zip(keys, hits, strict=True):
+        item = stored.get(key)
+        if item is None:
+            continue
+        before = _fresh([item_key(scopes, one) for one in hit.before], stored, shown)
+        after = _fresh([item_key(scopes, one) for one in hit.after], stored, shown)
+        found.append(
+            RecalledItem(
+                key=key,
+                item=item.item,
+                at=item.at,
+                score=hit.score,
+                features=hit.features,
+                before=before,
+                after=after,
+            )
+        )
+    return found
+
+
+def _fresh(
+    keys: Sequence[ItemKey], stored: Mapping[ItemKey, RecordedItem], shown: set[ItemKey]
+) -> list[RecordedItem]:
+    found = [stored[key] for key in keys if key in stored and key not in shown]
+    shown.update(keys)
+    return found
+
+
+async def _read(
+    place: Place, scopes: Sequence[Scope], policy: Retention, keys: Sequence[ItemKey]
+) -> dict[ItemKey, RecordedItem]:
+    stored: dict[ItemKey, RecordedItem] = {}
+    now = place.shared.clock.now()
+    for scope in scopes:
+        wanted = [EntryKey(*key[1:]) for key in keys if key.user_id == scope.name]
+        if wanted:
+            for entry in await place.shared.store.entries(scope, wanted):
+                cutoff = policy.cutoff_us(entry.key.kind, now)
+                if cutoff is None or entry.at_us >= cutoff:
+                    stored[ItemKey(scope.name, *entry.key)] = decode_entry(scope.name, entry)
+    return stored

@@ -1,0 +1,1 @@
+"""This conversation: what is in the window, and what leaves it."""

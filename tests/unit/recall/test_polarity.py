@@ -1,0 +1,104 @@
+"""For and against: read from structure, with kept words, never from a bare substring."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secondcall.recall.opposites import lexicon
+from secondcall.recall.polarity import intent, looks_further, may_deny, opposition, stance
+
+
+def _against(question: str, text: str) -> float:
+    wanted = intent(question)
+    return opposition(wanted, stance(text, wanted))
+
+
+@pytest.mark.parametrize(
+    ("question", "right", "opposite"),
+    [
+        ("when did I cancel my subscription?", "cancel my subscription", "I want to subscribe"),
+        ("where is it allowed to park?", "parking is allowed here", "parking is not allowed there"),
+        ("which door is not locked?", "the back door is not locked", "the front door is locked"),
+        ("what do I like?", "I love pizza", "I hate broccoli"),
+        ("what can't I stand?", "I hate broccoli", "I love pizza"),
+        ("what am I not keen on?", "not keen on olives", "I am fond of figs"),
+        ("why did I turn the heating off?", "please switch the heating off", "turn on the heating"),
+        ("when did I want it raised?", "please raise the limit", "please lower the limit"),
+        ("how do I uninstall the app", "uninstall the app", "install the app like this"),
+        ("why did I choose tea over coffee", "tea instead of coffee", "coffee instead of tea"),
+    ],
+)
+def test_the_opposite_is_told_from_what_is_asked(question: str, right: str, opposite: str) -> None:
+    """What says the opposite stands against the question, what answers it does not."""
+    assert _against(question, right) == 0
+    assert _against(question, opposite) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "same_as"),
+    [
+        ("I don't want to cancel the gym", "I want to keep the gym"),
+        ("I don't dislike green", "I like green"),
+        ("I wouldn't say no to rice", "I say yes to rice"),
+        ("I used to love tofu", "I dislike tofu"),
+        ("do not forget to order milk", "please order milk"),
+    ],
+)
+def test_negations_add_up(text: str, same_as: str) -> None:
+    """Twice negated is said; "don't forget to" denies nothing; "used to" is over."""
+    one, other = stance(text, {}), stance(same_as, {})
+    shared = [kind for kind in one if other.get(kind) and not kind.startswith("~")]
+    assert shared
+    assert all(one[kind] == other[kind] for kind in shared)
+
+
+def test_a_noun_is_no_action() -> None:
+    """ "Cancel my booking" books nothing."""
+    assert stance("cancel my booking", {})["book-cancel"] == -1
+    assert "order-return" not in stance("where is my order", {})
+
+
+def test_a_part_of_a_word_is_no_word() -> None:
+    """ "Notable" is not "not", "discover" is not "cover", "candidate" not "can"."""
+    assert not may_deny("a famous table", intent("a table"))
+    assert "cover-exclude" not in stance("we discover things", {})
+    assert stance("a notable opening was allowed", {})["allow-forbid"] == 1
+
+
+@pytest.mark.parametrize(
+    "question", ["do I like olives?", "is it allowed to park?", "Can you recommend a film?"]
+)
+def test_asking_whether_asks_for_neither_side(question: str) -> None:
+    """ "It is not" answers "is it?" as well as "it is"; a request asks for no past side."""
+    assert not any(sign for kind, sign in intent(question).items() if not kind.startswith("~"))
+
+
+def test_plain_questions_look_no_further() -> None:
+    """A question without a side costs no wider search."""
+    assert not looks_further(intent("what is the name of my dog?"))
+    assert looks_further(intent("when did I cancel the gym?"))
+
+
+def test_no_form_is_on_both_sides_of_a_kind() -> None:
+    """The kept words do not contradict themselves."""
+    for forms in lexicon().forms.values():
+        for form in forms:
+            kinds = [kind for kind, _ in form.sides]
+            assert len(kinds) == len(set(kinds))
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_two_texts_compare(question: str, text: str) -> None:
+    """Every question and text give an opposition from 0 to 1, the same each time."""
+    first = _against(question, text)
+    assert 0 <= first <= 1
+    assert first == _against(question, text)
+
+
+@given(st.text(max_size=200))
+def test_what_is_said_does_not_oppose_itself_without_negation(text: str) -> None:
+    """A text whose stance is clear agrees with its own words as a question."""
+    wanted = {kind: sign for kind, sign in stance(text, {}).items() if sign}
+    assert opposition(wanted, stance(text, wanted)) == 0 or not all(stance(text, wanted).values())

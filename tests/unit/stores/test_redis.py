@@ -315,7 +315,7 @@ async def test_slot_that_moves_is_followed(cluster: Cluster) -> None:
         here.ask("CLUSTER", "SETSLOT", number, "MIGRATING", _myid(there))
         found = await link.on(
             ("127.0.0.1", here.port),
-            lambda line: line.ask([(b"CLUSTER", b"GETKEYSINSLOT", number.encode(), b"99")]),
+            lambda line: line.ask([(b"CLUSTER", b"GETKEYSINSLOT", number.encode(), b"1000000")]),
         )
         for key in found[0]:
             moved = here.ask("MIGRATE", "127.0.0.1", str(there.port), key.decode(), "0", "5000")

@@ -91,7 +91,7 @@ def operation(name: Name, *, store: str) -> Generator[Measured]:
             span.set_attribute("gen_ai.operation.name", _GEN_AI[name])
         try:
             yield Measured(span)
-        except BaseException as error:
+        except BaseException as error:  # cancelled too is an outcome; raised on
             outcome = type(error).__name__
             span.set_status(api.StatusCode.ERROR)
             raise

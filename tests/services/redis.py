@@ -61,11 +61,11 @@ class Server:
 
     def kill(self) -> None:
         """Kill -9 all its processes: nothing is flushed, nobody is told."""
-        raise NotImplementedError
+        raise RuntimeError("somebody else runs this server; can_stop is False")
 
     def start(self) -> None:
         """Start it again over what it had written."""
-        raise NotImplementedError
+        raise RuntimeError("somebody else runs this server; can_stop is False")
 
 
 class Node(Server):

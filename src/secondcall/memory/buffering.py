@@ -216,7 +216,7 @@ class BufferedSession:
                 items = await self._still_there(self.buffer)
             boundary = BEGINNING if head is None else head.boundary
             items += [*await self._system(head), *await self.newest(boundary)]
-        except BaseException:
+        except BaseException:  # cancelled too: what was half loaded is loaded again; raised on
             self._seen = None
             raise
         finally:

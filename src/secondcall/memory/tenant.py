@@ -352,7 +352,7 @@ class Memory:
         if shared.states is not None and shared.states_apart:
             try:
                 await shared.states.open()
-            except BaseException:
+            except BaseException:  # cancelled too: nothing stays half open; raised on
                 await shared.store.aclose()
                 raise
 

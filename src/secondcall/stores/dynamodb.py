@@ -67,6 +67,7 @@ from secondcall.stores.dynamodb_users import Users
 from secondcall.stores.erased import erasure_mark
 from secondcall.stores.limits import (
     check_after,
+    check_change,
     check_limit,
     check_number,
     check_save,
@@ -163,7 +164,7 @@ class DynamoStates(StateStore):
             await make_ready(self._calls)
             await self._users.finish_all()
             self._ready = True
-        except BaseException:
+        except BaseException:  # cancelled too: no client stays behind; raised on
             if mine:
                 with anyio.CancelScope(shield=True):
                     await self._calls.stop()
@@ -201,12 +202,13 @@ class DynamoStates(StateStore):
         due_us: int | None = None,
     ) -> StoredState:
         """See ``StateStore.save``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
         numbers = {
             "now_us": now_us, "schema": schema, "expires_us": expires_us, "due_us": due_us
         }  # fmt: skip
-        check_save(body, summary, self.capabilities, by=by, **numbers)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            body=body, **numbers,
+        )  # fmt: skip
         change: Item = {
             "at_us": number(now_us),
             "by": text(by),
@@ -248,9 +250,10 @@ class DynamoStates(StateStore):
         summary: bytes = b"{}",
     ) -> None:
         """See ``StateStore.delete``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
-        check_save(b"", summary, self.capabilities, by=by, now_us=now_us)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            now_us=now_us,
+        )  # fmt: skip
         current = await self.load(key)
         if current is None or current.version != expected_version:
             user = await self._rows.item(user_partition(key.tenant_id, key.user_id), USER)

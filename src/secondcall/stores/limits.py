@@ -14,6 +14,7 @@ __all__ = [
     "check_after",
     "check_batch",
     "check_blob",
+    "check_change",
     "check_limit",
     "check_name",
     "check_number",
@@ -123,6 +124,22 @@ def check_save(
             f"the state has {len(body):,} bytes and its summary {len(summary):,}, this store "
             f"accepts at most {most:,} together"
         )
+
+
+def check_change(
+    key: StateKey,
+    capabilities: StateCapabilities,
+    *,
+    expected_version: int | None,
+    by: str,
+    summary: bytes,
+    body: bytes = b"",
+    **numbers: int | None,
+) -> None:
+    """What every save and deletion is checked for. Raises: ``InvalidValue``, ``TooLarge``."""
+    check_state_key(key)
+    check_version("expected_version", expected_version)
+    check_save(body, summary, capabilities, by=by, **numbers)
 
 
 def check_after(tenant_id: str, user_id: str, after: StateKey | None) -> None:

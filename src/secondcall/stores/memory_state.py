@@ -20,6 +20,7 @@ from secondcall.errors import UserErased
 from secondcall.stores.erased import erasure_mark
 from secondcall.stores.limits import (
     check_after,
+    check_change,
     check_limit,
     check_number,
     check_save,
@@ -112,12 +113,13 @@ class MemoryStates(StateStore):
         due_us: int | None = None,
     ) -> StoredState:
         """See ``StateStore.save``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
         numbers = {
             "now_us": now_us, "schema": schema, "expires_us": expires_us, "due_us": due_us
         }  # fmt: skip
-        check_save(body, summary, self.capabilities, by=by, **numbers)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            body=body, **numbers,
+        )  # fmt: skip
         with self._lock:
             held = self._expected(key, expected_version, epoch)
             new = StoredState(
@@ -144,9 +146,10 @@ class MemoryStates(StateStore):
         summary: bytes = b"{}",
     ) -> None:
         """See ``StateStore.delete``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
-        check_save(b"", summary, self.capabilities, by=by, now_us=now_us)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            now_us=now_us,
+        )  # fmt: skip
         with self._lock:
             held = self._expected(key, expected_version, epoch)
             schema = 1 if held.now is None else held.now.schema

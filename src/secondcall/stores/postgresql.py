@@ -26,6 +26,7 @@ from secondcall.errors import StoreBusy, StoreUnavailable, UserErased
 from secondcall.stores.erased import erasure_mark
 from secondcall.stores.limits import (
     check_after,
+    check_change,
     check_limit,
     check_number,
     check_save,
@@ -123,12 +124,13 @@ class PostgresStates(StateStore):
         due_us: int | None = None,
     ) -> StoredState:
         """See ``StateStore.save``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
         numbers = {
             "now_us": now_us, "schema": schema, "expires_us": expires_us, "due_us": due_us
         }  # fmt: skip
-        check_save(body, summary, self.capabilities, by=by, **numbers)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            body=body, **numbers,
+        )  # fmt: skip
         place = _place(key)
         values = (*place, epoch, schema, now_us, by, expires_us, due_us, body, summary)
         if expected_version is None:
@@ -158,9 +160,10 @@ class PostgresStates(StateStore):
         summary: bytes = b"{}",
     ) -> None:
         """See ``StateStore.delete``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
-        check_save(b"", summary, self.capabilities, by=by, now_us=now_us)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            now_us=now_us,
+        )  # fmt: skip
         values = (*_place(key), epoch, now_us, by, summary, expected_version)
         row = await self._link.row("delete_state", *values)
         await self._version_or_conflict(key, expected_version, row)

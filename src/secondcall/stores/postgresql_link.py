@@ -204,7 +204,7 @@ class _Connections:
                 if not connection.is_closed():
                     return connection
             return await connect(self._settings)
-        except BaseException:
+        except BaseException:  # cancelled too: the place is given back; raised on
             self._free.release()
             raise
 

@@ -15,6 +15,7 @@ from secondcall.abc_state import StateCapabilities, StateChange, StateKey, State
 from secondcall.errors import SchemaTooNew, StoreBusy, StoreCorrupt
 from secondcall.stores.limits import (
     check_after,
+    check_change,
     check_limit,
     check_number,
     check_save,
@@ -76,7 +77,7 @@ class RedisStates(StateStore):
             await self._steps.open(self._keys.probe)
             await self._check_schema()
             await self._heads.complete_erasures()
-        except BaseException:
+        except BaseException:  # cancelled too: no connection stays behind; raised on
             await self._link.aclose()
             raise
         self._opened = True
@@ -122,12 +123,13 @@ class RedisStates(StateStore):
         due_us: int | None = None,
     ) -> StoredState:
         """See ``StateStore.save``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
         numbers = {
             "now_us": now_us, "schema": schema, "expires_us": expires_us, "due_us": due_us
         }  # fmt: skip
-        check_save(body, summary, self.capabilities, by=by, **numbers)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            body=body, **numbers,
+        )  # fmt: skip
         self._link.check_open()
         write = Write(
             key=key,
@@ -163,9 +165,10 @@ class RedisStates(StateStore):
         summary: bytes = b"{}",
     ) -> None:
         """See ``StateStore.delete``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
-        check_save(b"", summary, self.capabilities, by=by, now_us=now_us)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            now_us=now_us,
+        )  # fmt: skip
         self._link.check_open()
         user = self._keys.of(key)
         state = user.state(key.session_id)

@@ -168,7 +168,7 @@ class _Pool:
             yield Line(connection, seconds)
         except (Refusal, StoreError):
             raise
-        except BaseException:
+        except BaseException:  # cancelled too; raised on
             # A reply may still be under way, and whatever is idle is likely to be dead as well.
             await _drop(connection, *self._idle)
             self._idle.clear()
@@ -196,7 +196,7 @@ class _Pool:
         try:
             async with asyncio.timeout(min(_MOST_CONNECT_SECONDS, self._settings.timeout_seconds)):
                 await connection.connect()
-        except BaseException as error:
+        except BaseException as error:  # cancelled too: nothing stays half open; raised on
             await _drop(connection)
             if isinstance(error, (_errors.RedisError, OSError)):
                 raise self._no_connection(error) from None

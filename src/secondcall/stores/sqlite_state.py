@@ -23,6 +23,7 @@ from secondcall.abc_state import (
 from secondcall.stores.erased import erasure_mark
 from secondcall.stores.limits import (
     check_after,
+    check_change,
     check_limit,
     check_number,
     check_save,
@@ -98,12 +99,13 @@ class SqliteStates(StateStore):
         due_us: int | None = None,
     ) -> StoredState:
         """See ``StateStore.save``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
         numbers = {
             "now_us": now_us, "schema": schema, "expires_us": expires_us, "due_us": due_us
         }  # fmt: skip
-        check_save(body, summary, self.capabilities, by=by, **numbers)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            body=body, **numbers,
+        )  # fmt: skip
         values = (schema, now_us, by, expires_us, due_us, body)
 
         def work(connection: apsw.Connection) -> StoredState:
@@ -144,9 +146,10 @@ class SqliteStates(StateStore):
         summary: bytes = b"{}",
     ) -> None:
         """See ``StateStore.delete``."""
-        check_state_key(key)
-        check_version("expected_version", expected_version)
-        check_save(b"", summary, self.capabilities, by=by, now_us=now_us)
+        check_change(
+            key, self.capabilities, expected_version=expected_version, by=by, summary=summary,
+            now_us=now_us,
+        )  # fmt: skip
 
         def work(connection: apsw.Connection) -> None:
             partition_id, _ = require_epoch(connection, _scope(key), epoch)

@@ -100,7 +100,7 @@ def test_system_beside_anthropic_messages() -> None:
     with pytest.raises(InvalidValue, match=r"system_text\(items, system\)"):
         messages_from_items(TALK, form="anthropic", system="You are short.")
     with pytest.raises(InvalidValue, match="form is 'gemini'"):
-        messages_from_items(TALK, form="gemini")  # pyright: ignore[reportArgumentType]
+        messages_from_items(TALK, form="gemini")  # pyright: ignore[reportArgumentType] - a form that is none
 
 
 def test_names_and_ids_that_providers_refuse() -> None:

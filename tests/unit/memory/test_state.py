@@ -227,7 +227,7 @@ async def test_saving_needs_the_version_that_was_loaded(memory: Memory) -> None:
     with pytest.raises(InvalidValue, match="another user or session"):
         await memory.user("bob").state.of(Counter).save(saved)
     with pytest.raises(InvalidValue, match="takes an AgentState, not dict"):
-        await state.save({"n": 1})  # pyright: ignore[reportArgumentType]
+        await state.save({"n": 1})  # pyright: ignore[reportArgumentType] - callers err
 
 
 @pytest.mark.parametrize("version", [0, -1])

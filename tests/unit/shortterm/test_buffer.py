@@ -273,10 +273,10 @@ def test_limit_of_one() -> None:
 @pytest.mark.parametrize(
     ("item", "field"),
     [
-        (Message("user", None), "items[1].text"),  # pyright: ignore[reportArgumentType]
-        (Message("tool", "x"), "items[1].role"),  # pyright: ignore[reportArgumentType]
+        (Message("user", None), "items[1].text"),  # pyright: ignore[reportArgumentType] - callers err
+        (Message("tool", "x"), "items[1].role"),  # pyright: ignore[reportArgumentType] - callers err
         (Message("user", "x", metadata={"a": float("nan")}), "items[1].metadata.a"),
-        (ToolCall("t", {1: 2}, call_id="1"), "items[1].arguments"),  # pyright: ignore[reportArgumentType]
+        (ToolCall("t", {1: 2}, call_id="1"), "items[1].arguments"),  # pyright: ignore[reportArgumentType] - callers err
         (ToolCall("t", {}, call_id=""), "items[1].call_id"),
         ({"role": "user"}, "items[1]"),
         (user("x" * 5_000_000), "items[1].text"),

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secondcall import InvalidValue, Message
+from secondcall import InvalidValue, Message, Restored
 from secondcall.shortterm.snapshot import Snapshot
 from secondcall.shortterm.userdata import ShortTermMemory
 from secondcall.testing.fakes import FrozenClock
@@ -205,7 +205,10 @@ def test_any_json_is_restored_or_refused(value: Any) -> None:
         with suppress(InvalidValue):
             _memory().restore({**good, place: value})
     field_of = {"client": {"value": value, "left_seconds": 5}, "number": value}
-    _memory().restore({**good, "fields": field_of, "messages": [value], "flags": {"x": value}})
+    report = _memory().restore(
+        {**good, "fields": field_of, "messages": [value], "flags": {"x": value}}
+    )
+    assert isinstance(report, Restored)
 
 
 def test_what_cannot_be_held_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from secondcall import InvalidValue, TooLarge, UnknownName
 from secondcall.shortterm.userdata import ShortTermMemory
 
-pydantic: Any = pytest.importorskip("pydantic")
+pydantic: Any = import_module("pydantic")
 
 Line: Any = pydantic.create_model("Line", text=(str, ""), tags=(list[str], []))
 CallData: Any = pydantic.create_model(

@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, State, Callable[[State], State], type[StateError], str]
     ("guard", AT_PAYMENT, lambda s: s.advance("done", slots={"amount": 3}, confirmed=True),
      GuardFailed, "the amount is not 40"),
     ("not confirmed", READY, lambda s: s.advance("done"), NotConfirmed, "confirmation"),
-    ("truthy is not confirmed", READY, lambda s: s.advance("done", confirmed="yes"),  # pyright: ignore[reportArgumentType]
+    ("truthy is not confirmed", READY, lambda s: s.advance("done", confirmed="yes"),  # pyright: ignore[reportArgumentType] - callers err
      NotConfirmed, "confirmation"),
     ("clearing", AT_PAYMENT, lambda s: s.fill(date=None), MissingSlots, "requires 'date'"),
     ("two at once", AT_PAYMENT, lambda s: s.start(CHECK), IllegalTransition, "cannot be started"),
@@ -120,7 +120,7 @@ def test_a_state_cannot_be_changed_from_outside() -> None:
     state = AT_PAYMENT.with_fields(tags=["a"]).prefer("diet", "vegan")
     for mapping in (state.slots, state.fields, state.preferences):
         with pytest.raises(TypeError):
-            mapping["x"] = 1  # pyright: ignore[reportIndexIssue]
+            mapping["x"] = 1  # pyright: ignore[reportIndexIssue] - what must fail
     assert state.fields["tags"] == ("a",)
 
 
@@ -296,7 +296,7 @@ def test_preferences_are_noted_and_shown() -> None:
 def test_starting_something_else_is_refused() -> None:
     """Only a Workflow can be started."""
     with pytest.raises(InvalidValue, match="takes a Workflow, not str"):
-        fresh().start("booking")  # pyright: ignore[reportArgumentType]
+        fresh().start("booking")  # pyright: ignore[reportArgumentType] - callers err
 
 
 def test_a_shared_slot_that_somebody_waits_on_is_not_cleared() -> None:

@@ -56,7 +56,10 @@ def test_a_dataclass_comes_back_as_it_was() -> None:
     """Dates, decimals, bytes, enums, sets and nested records come back equal and of their types."""
     back = reloaded(_cart(), CART)
     assert back.fields == FULL
-    assert repr(back.fields) == repr(FULL)
+    # Equal is not enough (1 == 1.0), and a set has no order to be read in.
+    assert type(back.fields.tags) is frozenset
+    plain = replace(FULL, tags=frozenset())
+    assert repr(replace(back.fields, tags=frozenset())) == repr(plain)
 
 
 def test_a_field_that_does_not_exist_is_refused() -> None:
@@ -166,7 +169,7 @@ def test_fields_that_cannot_begin_are_refused() -> None:
     assert Fields(Strict, default=lambda: Strict("x")).first() == Strict("x")
     for kind in (dict, "Cart", 7):
         with pytest.raises(InvalidValue, match="must be a dataclass or a pydantic model"):
-            Fields(kind)  # pyright: ignore[reportArgumentType]
+            Fields(kind)  # pyright: ignore[reportArgumentType] - callers err
 
 
 DAMAGED: list[bytes] = [

@@ -82,9 +82,9 @@ TAKEN: list[tuple[Any, object, object]] = [
     (dict[str, int], {"a": 1}, {"a": 1}),
     (int | None, None, None),
     (int | str, "7", "7"),
-    (Address, {"street": "Rua"}, Address("Rua", 1, ())),  # pyright: ignore[reportArgumentType]
-    (Address, Address("Rua", 2, ["a"]), Address("Rua", 2, ("a",))),  # pyright: ignore[reportArgumentType]
-    (list[Address], [{"street": "Rua"}], (Address("Rua", 1, ()),)),  # pyright: ignore[reportArgumentType]
+    (Address, {"street": "Rua"}, Address("Rua", 1, ())),  # pyright: ignore[reportArgumentType] - what comes out is frozen
+    (Address, Address("Rua", 2, ["a"]), Address("Rua", 2, ("a",))),  # pyright: ignore[reportArgumentType] - what comes out is frozen
+    (list[Address], [{"street": "Rua"}], (Address("Rua", 1, ()),)),  # pyright: ignore[reportArgumentType] - what comes out is frozen
     (object, {"a": [1, {"b": None}]}, {"a": (1, {"b": None})}),
 ]
 

@@ -229,7 +229,7 @@ def test_all_faults_are_said_at_once() -> None:
         {"steps": ["a"], "transitions": {"a": [7]}},
         {"steps": ["a"], "transitions": {}, "version": 0},
         {"steps": ["a"], "transitions": {}, "version": True},
-        {"steps": {"a": Step(runs="check")}, "transitions": {}},  # pyright: ignore[reportArgumentType]
+        {"steps": {"a": Step(runs="check")}, "transitions": {}},  # pyright: ignore[reportArgumentType] - callers err
     ],
 )
 def test_what_is_no_declaration_is_refused(arguments: dict[str, Any]) -> None:

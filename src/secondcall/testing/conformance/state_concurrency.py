@@ -51,7 +51,7 @@ class StateConcurrencySuite(StateSuite):
         def work() -> None:
             try:
                 asyncio.run(add(states, 10))
-            except BaseException as error:
+            except BaseException as error:  # in a thread: the test raises it
                 failed.append(error)
 
         def run() -> None:

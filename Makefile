@@ -2,7 +2,8 @@
 # the lock has changed. Needed beforehand: Python 3.11 or newer and make.
 #
 #   make demo     two conversations in two processes; the second knows what was said in the first
-#   make test     all tests
+#   make test     all tests, and those of the adapters again on the oldest frameworks they allow
+#   make oldest   the adapters' tests on the oldest frameworks alone
 #   make check    format, lint, types, layers, docs: what has to hold before a change lands
 #   make bench    the figures of docs/performance.md, on this machine
 #   make peers    .venv-peers with the libraries that make bench measures beside ours
@@ -20,10 +21,12 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+OLDEST := .venv-oldest
+OLDEST_READY := $(OLDEST)/.ready
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench peers soak docs lock format lint types layers docs-code generated clean
+.PHONY: help demo test oldest check bench peers soak docs lock format lint types layers docs-code generated clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -32,11 +35,19 @@ $(READY): requirements/dev.lock pyproject.toml
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" scripts/setup.sh
 	@touch $@
 
+$(OLDEST_READY): requirements/oldest.lock pyproject.toml
+	@PYTHON="$(PYTHON)" VENV="$(OLDEST)" LOCK=oldest scripts/setup.sh
+	@touch $@
+
 demo: $(READY)
 	@$(BIN)/secondcall demo $(ARGS)
 
 test: $(READY)
 	$(PYTEST) -n $(WORKERS) $(ARGS)
+	@$(MAKE) --no-print-directory oldest
+
+oldest: $(OLDEST_READY)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS) tests/adapters
 
 check: lint types layers docs docs-code generated
 	@echo "check: all of it holds"

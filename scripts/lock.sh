@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Remakes requirements/dev.lock and requirements/peers.lock: exact versions with hashes, for Python 3.11 and up on every
-# platform, and no index named. What came out in the last seven days is passed over.
+# Remakes requirements/dev.lock, peers.lock and oldest.lock (the oldest frameworks that the extras
+# allow): exact versions with hashes, for Python 3.11 and up on every platform, and no index named.
+# What came out in the last seven days is passed over.
 # Needs uv; when there is none it is installed into a folder that is thrown away.
 #
 #   scripts/lock.sh              keep the locked versions, add and drop what pyproject.toml says
@@ -42,7 +43,10 @@ lock() {
 }
 
 extras=()
-for extra in dynamodb onnx openai otel phone postgresql redis; do extras+=(--extra "$extra"); done
+for extra in dynamodb livekit llama-index onnx openai otel phone postgresql redis; do extras+=(--extra "$extra"); done
 
 lock dev pyproject.toml "${extras[@]}" --group dev "$@"
+lock oldest pyproject.toml --constraint requirements/oldest.in \
+    --extra livekit --extra llama-index --extra redis --extra postgresql --extra dynamodb \
+    --group oldest "$@"
 lock peers requirements/peers.in "$@"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes the folder $VENV (by default .venv) hold exactly what requirements/dev.lock names, and
-# secondcall itself from this folder. `make` calls it when the lock has changed.
+# Makes the folder $VENV (by default .venv) hold exactly what requirements/$LOCK.lock names (by
+# default dev), and secondcall itself from this folder. `make` calls it when the lock has changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-python3}
 venv=${VENV:-.venv}
+lock=${LOCK:-dev}
 
 if ! [ -x "$venv/bin/python" ]; then
     if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
@@ -16,5 +17,5 @@ if ! [ -x "$venv/bin/python" ]; then
 fi
 
 pip=("$venv/bin/python" -m pip -qq --disable-pip-version-check install)
-"${pip[@]}" --require-hashes --no-deps --requirement requirements/dev.lock
+"${pip[@]}" --require-hashes --no-deps --requirement "requirements/$lock.lock"
 "${pip[@]}" --no-deps --no-build-isolation --editable .

@@ -60,6 +60,7 @@ from secondcall.types import (
 from secondcall.usage import Usage, UsageCall, UsageTotal
 
 if TYPE_CHECKING:
+    from secondcall.adapters import livekit, llama_index
     from secondcall.context.budget import TokenBudget
     from secondcall.context.chat import messages_from_items, system_text
     from secondcall.context.parts import Context, LeftOut
@@ -106,10 +107,13 @@ _AT_FIRST_USE = {
     "UserMemory": "secondcall.memory",
     "Workflow": "secondcall.state",
     "items_from_messages": "secondcall.record.messages",
+    "livekit": "secondcall.adapters.livekit",
+    "llama_index": "secondcall.adapters.llama_index",
     "messages_from_items": "secondcall.context.chat",
     "system_text": "secondcall.context.chat",
 }
 """They bring numpy, or much of the package: most of the time that importing takes."""
+_ADAPTERS = frozenset({"livekit", "llama_index"})
 
 __all__ = [
     "AgentState",
@@ -193,6 +197,8 @@ __all__ = [
     "Workflow",
     "__version__",
     "items_from_messages",
+    "livekit",
+    "llama_index",
     "messages_from_items",
     "system_text",
 ]
@@ -201,7 +207,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _AT_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_AT_FIRST_USE[name]), name)
+    module = importlib.import_module(_AT_FIRST_USE[name])
+    value: object = module if name in _ADAPTERS else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -46,12 +46,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "memory": PORTS | ROOMS | {"config", "registry"},
     "sync": BELOW_FACES,
     "tools": BELOW_FACES,
-    "testing": PORTS | {"memory", "registry", "stores", "sync"},
+    "testing": PORTS | {"adapters", "memory", "registry", "stores", "sync"},
     "evaluate": FACES,
     "adapters": FACES,
     "server": FACES,
     "cli": FACES | {"evaluate"},
-    "__init__": PORTS | {"memory", "sync", "record", "shortterm", "context", "state", "tools"},
+    "__init__": PORTS
+    | {"adapters", "memory", "sync", "record", "shortterm", "context", "state", "tools"},
     "__main__": frozenset({"cli"}),
 }
 """A room and whom it may know. A new file or folder of the package needs a line here."""
@@ -73,6 +74,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("embedders/onnx.py",),
     "tokenizers": ("embedders/onnx.py",),
     "sentence_transformers": ("embedders/sentence_transformers.py",),
+    "livekit": ("adapters/livekit/", "testing/livekit.py"),
+    "llama_index": ("adapters/llama_index/", "testing/llama_index.py"),
     "opentelemetry": ("telemetry.py",),
     "pytest": ("testing/",),
     "hypothesis": ("testing/",),

@@ -1,0 +1,1 @@
+"""Adapters: one host framework each, imported only when it is used."""

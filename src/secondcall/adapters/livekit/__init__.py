@@ -1,0 +1,1 @@
+"""LiveKit Agents: a voice agent that knows the caller before the first word."""

@@ -1,0 +1,1 @@
+"""LlamaIndex: buffer, summaries, recall and state behind its own memory interfaces."""

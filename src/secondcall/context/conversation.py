@@ -96,15 +96,15 @@ class Conversation:
 
     def _newest(self, limit: int) -> Window:
         """The newest turn alone, as a buffer of this size shows it."""
+        newest = self._units[-1] if self._units else _Unit((), 0)
         if limit < 1:
             raise OverBudget(
-                "the conversation",
-                tokens=self._tokens,
+                "the newest turn",
+                tokens=self._system.tokens + newest.tokens,
                 limit=max(0, limit),
                 advice="use a larger window or a larger share for the buffer",
             )
         buffer = ChatBuffer(limit, counter=self._counter)
-        newest = self._units[-1] if self._units else _Unit((), 0)
         buffer.put(*self._system.items, *newest.items)
         shortened = self._system.tokens + newest.tokens - buffer.tokens
         left_out = self._cut([newest])

@@ -80,10 +80,11 @@ def test_older_turns_are_counted_as_left_out() -> None:
 
 
 def test_no_room_is_an_error_only_if_there_is_something() -> None:
-    """An empty conversation fits into nothing; any other says what it takes."""
+    """An empty conversation fits into nothing; any other says what its newest turn takes."""
     assert _conversation([]).window(0).items == []
-    with pytest.raises(OverBudget, match="the conversation takes 5 tokens, 5 more than the 0"):
-        _conversation([_said("user", 1, 1)]).window(0)
+    older = [_said("user", 30, 1), _said("assistant", 30, 1)]
+    with pytest.raises(OverBudget, match="the newest turn takes 5 tokens, 5 more than the 0"):
+        _conversation([*older, _said("user", 1, 2)]).window(0)
 
 
 def test_newest_question_is_the_last_user_message() -> None:

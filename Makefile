@@ -3,10 +3,12 @@
 #
 #   make demo     two conversations in two processes; the second knows what was said in the first
 #   make test     all tests, and those of the adapters again on the oldest frameworks they allow
-#   make oldest   the adapters' tests on the oldest frameworks alone
+#   make oldest   the adapters' tests on the oldest frameworks alone, and those of serialising on
+#                 the pydantic between the two
 #   make check    format, lint, types, layers, docs: what has to hold before a change lands
 #   make bench    the figures of docs/performance.md, on this machine
 #   make peers    .venv-peers with the libraries that make bench measures beside ours
+#   make suites   LlamaIndex's own tests against our chat stores and memory (SOURCE=a clone of it)
 #   make soak     the long campaigns: kill -9 while recording, several writers on one file
 #   make docs     the documentation, in docs/_build
 #   make lock     remake requirements/*.lock from pyproject.toml (make lock UPGRADE=1: newer versions)
@@ -23,10 +25,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := .venv-oldest
 OLDEST_READY := $(OLDEST)/.ready
+BETWEEN := $(OLDEST)/pydantic-2.13
+BETWEEN_READY := $(BETWEEN)/.ready
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test oldest check bench peers soak docs lock format lint types layers docs-code generated clean
+.PHONY: help demo test oldest check bench peers suites soak docs lock format lint types layers docs-code generated clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,6 +43,12 @@ $(OLDEST_READY): requirements/oldest.lock pyproject.toml
 	@PYTHON="$(PYTHON)" VENV="$(OLDEST)" LOCK=oldest scripts/setup.sh
 	@touch $@
 
+$(BETWEEN_READY): requirements/pydantic-2.13.lock $(OLDEST_READY)
+	@rm -rf $(BETWEEN)
+	@$(OLDEST)/bin/python -m pip -qq --disable-pip-version-check install \
+		--require-hashes --no-deps --target $(BETWEEN) -r $<
+	@touch $@
+
 demo: $(READY)
 	@$(BIN)/secondcall demo $(ARGS)
 
@@ -46,8 +56,10 @@ test: $(READY)
 	$(PYTEST) -n $(WORKERS) $(ARGS)
 	@$(MAKE) --no-print-directory oldest
 
-oldest: $(OLDEST_READY)
+oldest: $(OLDEST_READY) $(BETWEEN_READY)
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS) tests/adapters
+	PYTHONPATH=$(BETWEEN) $(OLDEST)/bin/python -m pytest $(ARGS) \
+		tests/adapters/llama_index/test_serialising.py
 
 check: lint types layers docs docs-code generated
 	@echo "check: all of it holds"
@@ -76,6 +88,9 @@ bench: $(READY)
 
 peers:
 	@VENV=.venv-peers PYTHON="$(PYTHON)" scripts/peers.sh
+
+suites: $(READY)
+	@$(BIN)/python scripts/suites.py $(if $(SOURCE),--source "$(SOURCE)") $(ARGS)
 
 soak: export SECONDCALL_KILL_ROUNDS ?= 200
 soak: export SECONDCALL_CONTENTION_SECONDS ?= 30

@@ -51,6 +51,7 @@ STARTS = {
         "word_before": 0.6,
         "word_after": 0.0,
         "session_word": 0.4,
+        "around": 0.0,
         "meaning": 1.0,
         "meaning_after": 0.3,
         "speaker": 0.8,

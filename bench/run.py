@@ -1,10 +1,11 @@
 """Every benchmark, one after another: ``make bench``, or ``make bench ARGS="record recall"``.
 
 Names: import, record, state, state-postgresql, state-redis, state-dynamodb, retention, recall,
-context, buffers, keyfacts, locomo, longmemeval.
-``buffers`` measures others' libraries too, when ``make peers`` has installed them. The last three
-need the public data sets, in the folder that ``SECONDCALL_EVAL_DATA`` names (default
-``../shared/data``); without it they are left out, and said so.
+context, buffers, agents, agents-locomo, livekit, keyfacts, locomo, longmemeval.
+``buffers`` and ``livekit`` measure others' libraries too, when ``make peers`` has installed them.
+``agents-locomo`` and the last two need the public data sets, in the folder that
+``SECONDCALL_EVAL_DATA`` names (default ``../shared/data``); without it they are left out, and said
+so.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ def _commands() -> dict[str, list[str]]:
         "recall": [sys.executable, str(_HERE / "recall_latency.py")],
         "context": [sys.executable, str(_HERE / "context_latency.py")],
         "buffers": [sys.executable, str(_HERE / "buffers.py")],
+        "agents": [sys.executable, "-W", "ignore", str(_HERE / "agent_memories.py")],
+        "agents-locomo": [sys.executable, "-W", "ignore", str(_HERE / "agent_recall.py")],
+        "livekit": [sys.executable, str(_HERE / "livekit_replies.py")],
         "keyfacts": [sys.executable, str(_HERE / "keyfact_rates.py")],
         "locomo": [*_EVALUATE, "locomo", str(_DATA / "locomo_dev.json")],
         "longmemeval": [*_EVALUATE, "longmemeval", str(_DATA / "longmemeval_s_dev.json.gz")],

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Remakes requirements/dev.lock, peers.lock and oldest.lock (the oldest frameworks that the extras
-# allow): exact versions with hashes, for Python 3.11 and up on every platform, and no index named.
+# Remakes requirements/dev.lock, peers.lock, oldest.lock (the oldest frameworks that the extras
+# allow) and pydantic-2.13.lock (between the two): exact versions with hashes, for Python 3.11 and
+# up on every platform, and no index named.
 # What came out in the last seven days is passed over.
 # Needs uv; when there is none it is installed into a folder that is thrown away.
 #
@@ -50,3 +51,4 @@ lock oldest pyproject.toml --constraint requirements/oldest.in \
     --extra livekit --extra llama-index --extra redis --extra postgresql --extra dynamodb \
     --group oldest "$@"
 lock peers requirements/peers.in "$@"
+lock pydantic-2.13 requirements/pydantic-2.13.in "$@"

@@ -3,8 +3,8 @@
     python scripts/make_related.py [src/secondcall/recall/data/related.npy]
 
 A row for each pair of terms whose whole words stand in the vocabulary and whose vectors have a
-cosine of at least 0.5: the term, the other term (both as their 64-bit names), the cosine in
-hundredths. At most twelve others a term, the nearest first.
+cosine of at least 0.5, or 0.4 for the nearest four others: the term, the other term (both as their
+64-bit names), the cosine in hundredths. At most twelve others a term, the nearest first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy.typing as npt
 from secondcall.embedders.static import StaticEmbedder
 from secondcall.embedders.vocabulary import default_vocabulary
 from secondcall.recall.analyze import term_hash, terms
-from secondcall.recall.related import ROW
+from secondcall.recall.related import NEAREST, RELATED, ROW
 
 _TARGET = Path(__file__).parents[1] / "src" / "secondcall" / "recall" / "data" / "related.npy"
-_LEAST = 0.5
+_LEAST = 0.4
 _MOST_OTHERS = 12
 _SHORTEST = 3
 _STRETCH = 500
@@ -51,15 +51,23 @@ def pairs() -> npt.NDArray[np.void]:
         cosines = vectors[start : start + _STRETCH] @ vectors.T
         for place, line in enumerate(cosines, start=start):
             near = [
-                (-round(100 * float(line[other])), int(names[other]))
+                (-_hundredths(float(line[other])), int(names[other]))
                 for other in np.flatnonzero(line >= _LEAST)
                 if other != place
             ]
             rows += [
-                (int(names[place]), name, -cosine) for cosine, name in sorted(near)[:_MOST_OTHERS]
+                (int(names[place]), name, -cosine)
+                for rank, (cosine, name) in enumerate(sorted(near)[:_MOST_OTHERS])
+                if rank < NEAREST or -cosine >= 100 * RELATED
             ]
     rows.sort(key=lambda one: (one[0], -one[2], one[1]))
     return np.array(rows, ROW)
+
+
+def _hundredths(cosine: float) -> int:
+    """Rounded, but never over the bound of those that are related."""
+    found = round(100 * cosine)
+    return found if cosine >= RELATED else min(found, round(100 * RELATED) - 1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the folder $VENV (by default .venv-peers) hold what requirements/peers.lock names: libraries
-# of others, which bench/buffers.py measures beside ours.
+# of others, which bench/buffers.py and bench/livekit_replies.py measure beside ours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

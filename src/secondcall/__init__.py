@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from secondcall.context.parts import Context, LeftOut
     from secondcall.memory import Memory, SessionMemory, StateHandle, UserMemory
     from secondcall.memory.keeping import KeptShortTerm
+    from secondcall.named import configure
     from secondcall.record.messages import items_from_messages
     from secondcall.shortterm.buffer import ChatBuffer
     from secondcall.shortterm.report import BufferReport, ItemReport
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from secondcall.shortterm.userdata import ShortTermMemory
     from secondcall.state import AgentState, Retry, Slot, Step, To, Workflow
     from secondcall.sync import SyncMemory, SyncSession, SyncShortTerm, SyncState, SyncUser
-    from secondcall.tools import StateTools, Tool
+    from secondcall.tools import MemoryTools, StateTools, Tool
 
 __version__ = "0.1.0"
 
@@ -87,6 +88,7 @@ _AT_FIRST_USE = {
     "KeptShortTerm": "secondcall.memory.keeping",
     "LeftOut": "secondcall.context.parts",
     "Memory": "secondcall.memory",
+    "MemoryTools": "secondcall.tools",
     "Restored": "secondcall.shortterm.snapshot",
     "Retry": "secondcall.state",
     "SessionMemory": "secondcall.memory",
@@ -106,6 +108,7 @@ _AT_FIRST_USE = {
     "Tool": "secondcall.tools",
     "UserMemory": "secondcall.memory",
     "Workflow": "secondcall.state",
+    "configure": "secondcall.named",
     "items_from_messages": "secondcall.record.messages",
     "livekit": "secondcall.adapters.livekit",
     "llama_index": "secondcall.adapters.llama_index",
@@ -139,6 +142,7 @@ __all__ = [
     "KeptShortTerm",
     "LeftOut",
     "Memory",
+    "MemoryTools",
     "Message",
     "Metadata",
     "MissingExtra",
@@ -196,6 +200,7 @@ __all__ = [
     "VersionConflict",
     "Workflow",
     "__version__",
+    "configure",
     "items_from_messages",
     "livekit",
     "llama_index",

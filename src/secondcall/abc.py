@@ -35,6 +35,7 @@ __all__ = [
     "EntryKey",
     "Epoch",
     "ErasureResult",
+    "Glance",
     "Header",
     "LanguageModel",
     "NewEntry",
@@ -190,6 +191,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """Several things of one partition, read together; see ``Store.glance``."""
+
+    header: Header | None
+    documents: Sequence[Document | None]
+    entries: Sequence[StoredEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOutline:
     """A session as its items show it."""
 
@@ -236,6 +246,12 @@ class Store(ABC):
     """
 
     capabilities: Capabilities
+
+    @property
+    def place(self) -> str:
+        """Tells this store from others on the machine: its kind and, where it has one, its file or
+        server; no user names, no secrets."""
+        return type(self).__name__
 
     @abstractmethod
     async def open(self) -> None:
@@ -318,6 +334,23 @@ class Store(ABC):
     ) -> Sequence[Document]:
         """Documents of a kind whose key begins with ``prefix``, by key (code points) ascending,
         above ``after``."""
+
+    async def glance(
+        self,
+        scope: Scope,
+        *,
+        documents: Sequence[tuple[str, str]] = (),
+        entries: Sequence[EntryKey] = (),
+    ) -> Glance:
+        """The partition's head, the documents of these (kind, key) in their order, ``None`` where
+        there is none, and the newest entry of each key that exists.
+
+        Here one after the other, the head last, so that it tells of what changed meanwhile; a store
+        that can read them at once should.
+        """
+        found = [await self.document(scope, kind, key) for kind, key in documents]
+        newest = await self.entries(scope, entries) if entries else ()
+        return Glance(header=await self.header(scope), documents=found, entries=newest)
 
     @abstractmethod
     async def put_blob(self, scope: Scope, name: str, data: bytes, *, epoch: Epoch) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import platformdirs
 
-__all__ = ["ENVIRONMENT", "Settings"]
+__all__ = ["ENVIRONMENT", "Settings", "state_folder"]
 
 _EVAL_DATA = Path("../shared/data")
 
@@ -74,3 +74,8 @@ class Settings:
         folder = platformdirs.user_data_path("secondcall", appauthor=False)
         folder.mkdir(parents=True, exist_ok=True)
         return f"sqlite:///{quote((folder / 'memory.db').as_posix())}"
+
+
+def state_folder() -> Path:
+    """The user's folder for what a program keeps from one run to the next; not made here."""
+    return platformdirs.user_state_path("secondcall", appauthor=False)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from secondcall.errors import NotOpen
 from secondcall.memory import Memory, SessionMemory, UserMemory
 from secondcall.memory.keeping import KeptShortTerm
+from secondcall.memory.listed import ListedSession
 from secondcall.memory.stating import StateHandle
 from secondcall.shortterm.snapshot import Restored
 from secondcall.shortterm.userdata import ShortTermMemory
@@ -27,7 +28,7 @@ from secondcall.types import Caller, RecordedItem, Trust
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-__all__ = ["SyncMemory", "SyncSession", "SyncShortTerm", "SyncState", "SyncUser"]
+__all__ = ["SyncListed", "SyncMemory", "SyncSession", "SyncShortTerm", "SyncState", "SyncUser"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,14 +141,35 @@ class SyncShortTerm(_Handle[KeptShortTerm[T]]):
         return self._target.version
 
 
+class SyncListed(_Handle[ListedSession]):
+    """A session as a list that can be rearranged; see ``ListedSession``. A change given to
+    ``arrange`` runs in the loop's thread."""
+
+    append = _blocking(ListedSession.append)
+    arrange = _blocking(ListedSession.arrange)
+    attached = _blocking(ListedSession.attached)
+    clear = _blocking(ListedSession.clear)
+    is_rearranged = _blocking(ListedSession.is_rearranged)
+    read = _blocking(ListedSession.read)
+    remove = _blocking(ListedSession.remove)
+
+
 class SyncSession(_Handle[SessionMemory]):
     """One conversation of one user; see ``SessionMemory``."""
 
     buffer = _blocking(SessionMemory.buffer)
+    claim = _blocking(SessionMemory.claim)
     close = _blocking(SessionMemory.close)
     context = _blocking(SessionMemory.context)
+    epoch = _blocking(SessionMemory.epoch)
+    has_epoch = _blocking(SessionMemory.has_epoch)
     record = _blocking(SessionMemory.record)
+    release = _blocking(SessionMemory.release)
     items = _blocking(SessionMemory.items)
+
+    def listed(self) -> SyncListed:
+        """This session as a list; see ``SessionMemory.listed``."""
+        return SyncListed(self._portal, self._target.listed())
 
     def shortterm(self, start: type[T] | T, **settings: Any) -> SyncShortTerm[T]:
         """This session's typed short-term memory; see ``SessionMemory.shortterm``."""
@@ -189,6 +211,10 @@ class SyncUser(_Handle[UserMemory]):
     settle = _blocking(UserMemory.settle)
     sweep = _blocking(UserMemory.sweep)
     usage = _blocking(UserMemory.usage)
+
+    def now(self) -> datetime:
+        """The time by the memory's clock."""
+        return self._target.now()
 
     @property
     def user_id(self) -> str:
@@ -272,6 +298,17 @@ class SyncMemory(_Handle[Memory]):
         """States whose timers have gone off; see ``Memory.due_states``."""
         found = self._portal.call(lambda: self._target.due_states(**options))
         return [SyncState(self._portal, one) for one in found]
+
+    @property
+    def place(self) -> str:
+        """Tells this memory's store from others; see ``Memory.place``."""
+        return self._target.place
+
+    def beside(
+        self, name: str, place: str, erase: Callable[[str, str], Awaitable[int]] | None
+    ) -> None:
+        """Make known what is kept of users beside the store; see ``Memory.beside``."""
+        self._target.beside(name, place, erase)
 
     def tenant(self, tenant_id: str) -> SyncMemory:
         """The same store for another tenant; close only the first. Raises: ``InvalidValue``."""

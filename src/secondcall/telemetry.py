@@ -22,11 +22,22 @@ __all__ = [
     "capture_content",
     "count_late",
     "count_left_out",
+    "count_unwritten",
     "count_usage",
     "operation",
 ]
 
-Name = Literal["brief", "context", "extract", "forget", "recall", "record", "remember", "summarise"]
+Name = Literal[
+    "brief",
+    "context",
+    "extract",
+    "forget",
+    "preload",
+    "recall",
+    "record",
+    "remember",
+    "summarise",
+]
 Value: TypeAlias = "str | bool | int | float"
 
 _GEN_AI: Mapping[str, str] = {
@@ -118,6 +129,13 @@ def count_left_out(layer: str, reason: Literal["dropped", "oversized"], count: i
         instruments.left_out.add(count, {"secondcall.layer": layer, "secondcall.reason": reason})
 
 
+def count_unwritten(state: Literal["late", "lost"], reason: str, count: int = 1) -> None:
+    """Items that the store did not take at once: late ones wait, lost ones were given up."""
+    instruments = _metering()
+    if instruments is not None:
+        instruments.unwritten.add(count, {"secondcall.state": state, "secondcall.reason": reason})
+
+
 def count_usage(
     layer: str,
     operation: str,
@@ -143,6 +161,7 @@ class _Instruments:
     duration: metrics.Histogram
     late: metrics.Counter
     left_out: metrics.Counter
+    unwritten: metrics.Counter
     tokens: metrics.Counter
     cost: metrics.Counter
 
@@ -171,6 +190,9 @@ def _metering() -> _Instruments | None:
             ),
             left_out=meter.create_counter(
                 "secondcall.left_out", "{item}", "What did not fit into a layer's tokens."
+            ),
+            unwritten=meter.create_counter(
+                "secondcall.unwritten", "{item}", "Items that the store did not take at once."
             ),
             tokens=meter.create_counter(
                 "secondcall.tokens", "{token}", "Tokens of model and embedding calls."

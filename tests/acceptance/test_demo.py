@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -83,8 +84,10 @@ def test_the_demo_reads_well(tmp_path: Path) -> None:
     """Without ``--json`` the calls, the brief, the sources, the dates and the times are printed."""
     text = secondcall("demo", "--url", f"sqlite:///{tmp_path / 'memory.db'}")
     assert text.index("First call") < text.index("Second call") < text.index("withheld number")
-    for part in ("Caller: ", "Agent: Welcome back.", "<memory note=", "/ friday]", " ms", "show"):
+    for part in ("Caller: ", "Agent: Welcome back.", "<memory note=", " ms", "show"):
         assert part in text
+    assert re.search(r"\[call-[0-9a-f]+ / item_[0-9a-f]+\]", text)
+    assert "no mineral oil from Kettner" in text.split("Caller: Which oil")[1].splitlines()[1]
     assert text.count("we have spoken before") == 2
 
 

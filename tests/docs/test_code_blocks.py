@@ -127,6 +127,9 @@ def _check_printed(block: Block, printed: str | None) -> None:
     )
 
 
+# LlamaIndex looks at every attribute of an agent, deprecated ones of pydantic among them.
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+@pytest.mark.filterwarnings("ignore:is_running called from within a step:DeprecationWarning")
 @pytest.mark.parametrize("page", PAGES, ids=_page_name)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's code runs from top to bottom and prints what the page says."""

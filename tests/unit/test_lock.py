@@ -31,14 +31,14 @@ def test_lock_holds_what_the_project_asks_for() -> None:
     assert sorted(wanted - LOCKED) == []
 
 
-@pytest.mark.parametrize("name", ["dev", "oldest", "peers"])
+@pytest.mark.parametrize("name", ["dev", "oldest", "peers", "pydantic-2.13"])
 def test_lock_names_no_place(name: str) -> None:
     """A lock holds no address and no option that names an index."""
     assert "://" not in LOCKS[name]
     assert re.findall(r"^ *-(?!-hash=sha256:).*", LOCKS[name], re.MULTILINE) == []
 
 
-@pytest.mark.parametrize("name", ["dev", "oldest", "peers"])
+@pytest.mark.parametrize("name", ["dev", "oldest", "peers", "pydantic-2.13"])
 def test_lock_has_hashes(name: str) -> None:
     """Every locked version has at least one hash."""
     entries = re.split(r"^(?=[a-z0-9])", LOCKS[name], flags=re.MULTILINE)[1:]

@@ -24,7 +24,8 @@ from secondcall import (
     UserMemory,
     Workflow,
 )
-from secondcall.sync import SyncSession, SyncUser
+from secondcall.memory.listed import Arrangement, ListedSession
+from secondcall.sync import SyncListed, SyncSession, SyncUser
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def test_state_works_without_a_loop(url: str) -> None:
         (UserMemory, SyncUser),
         (SessionMemory, SyncSession),
         (StateHandle, SyncState),
+        (ListedSession, SyncListed),
     ],
 )
 def test_no_verb_is_missing(asynchronous: type, blocking: type) -> None:
@@ -137,3 +139,18 @@ def test_no_verb_is_missing(asynchronous: type, blocking: type) -> None:
         if not name.startswith("_") and name != "aclose"
     }
     assert verbs <= {name for name, _ in inspect.getmembers(blocking)}
+
+
+def test_a_session_is_a_list_for_blocking_code() -> None:
+    """What is recorded is read, rearranged and removed through the blocking list."""
+    with SyncMemory.open("memory://") as memory:
+        session = memory.user("ana").session("call")
+        session.record(Message("user", "one"), Message("user", "two"))
+        listed = session.listed()
+        assert not listed.is_rearranged()
+        listed.arrange(lambda stands: Arrangement(active=list(reversed(stands.active))))
+        items = [one.item for one in listed.read().active]
+        assert [one.text for one in items if isinstance(one, Message)] == ["two", "one"]
+        assert listed.is_rearranged()
+        assert listed.remove([listed.read().active[0].key]) == 1
+        assert listed.clear() == 1

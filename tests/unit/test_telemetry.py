@@ -141,6 +141,7 @@ def test_usage_is_counted_by_layer_and_operation() -> None:
     telemetry.count_usage("recall", "embed", input_tokens=11)
     telemetry.count_late("context", "recall")
     telemetry.count_left_out("state", "dropped", 3)
+    telemetry.count_unwritten("late", "StoreBusy", 2)
 
     def found(name: str) -> set[tuple[tuple[Any, ...], Any]]:
         return {(tuple(attributes.values()), value) for attributes, value in _points(name)}
@@ -153,6 +154,7 @@ def test_usage_is_counted_by_layer_and_operation() -> None:
     assert (("buffer", "complete"), 0.5) in found("secondcall.cost")
     assert (("context", "recall"), 1) in found("secondcall.late_reads")
     assert (("state", "dropped"), 3) in found("secondcall.left_out")
+    assert (("late", "StoreBusy"), 2) in found("secondcall.unwritten")
 
 
 _WITHOUT = """
@@ -167,6 +169,7 @@ asyncio.run(main())
 telemetry.count_usage("recall", "embed", input_tokens=1)
 telemetry.count_late("recall", "record")
 telemetry.count_left_out("recall", "dropped")
+telemetry.count_unwritten("lost", "refused")
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 """
 

@@ -9,6 +9,7 @@ import click
 from secondcall.cli.output import print_json, say
 from secondcall.errors import UnknownName
 from secondcall.memory import UserMemory
+from secondcall.memory.buffering import explained
 from secondcall.shortterm.report import BufferReport, ItemReport
 
 __all__ = ["show_context"]
@@ -19,7 +20,8 @@ _WIDTH = 14
 async def show_context(
     user: UserMemory, session_id: str | None, token_limit: int | None, *, as_json: bool
 ) -> None:
-    """Print the report of a session's buffer, filled from the record as an agent's would be.
+    """Print the report of a session's buffer, filled from the record as an agent's would be;
+    nothing is changed by it.
 
     Raises: ``UnknownName``, ``InvalidValue``, store errors.
     """
@@ -28,7 +30,7 @@ async def show_context(
     session = await user.session(session_id)
     if not await session.items(limit=1):
         raise UnknownName(f"user {user.user_id!r} has no session {session_id!r}")
-    report = (await session.buffer(token_limit)).explain()
+    report = await explained(user, session_id, token_limit=token_limit)
     if as_json:
         print_json(asdict(report))
     else:

@@ -8,59 +8,57 @@ object. Nothing else comes in from the process that started it.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeAlias, cast
 
 from secondcall.cli.asking import recalled_answer_json
 from secondcall.cli.output import item_json, to_json
 from secondcall.cli.remembering import remember_lines
-from secondcall.config import Settings
-from secondcall.memory import Memory, UserMemory
+from secondcall.cli.timing import Timer, opened
+from secondcall.memory import UserMemory
 from secondcall.record.transfer import Source, transcripts
 from secondcall.types import Brief, Item, Message, Recalled, RecalledItem
 
 __all__ = ["main"]
 
-
-@dataclass
-class _Timer:
-    """Milliseconds by step."""
-
-    steps: dict[str, float] = field(default_factory=dict[str, float])
-
-    @contextmanager
-    def step(self, name: str) -> Generator[None, None, None]:
-        """Time one step."""
-        begun = time.perf_counter()
-        yield
-        self.steps[name] = round((time.perf_counter() - begun) * 1_000, 3)
+_Done: TypeAlias = Coroutine[Any, Any, dict[str, object]]
+_RecordCall: TypeAlias = Callable[[str, str, Path, str], _Done]
+_AskCall: TypeAlias = Callable[[str, str, str], _Done]
 
 
 def main() -> None:
     """Read the request, have the call, print what happened."""
     request = cast("dict[str, str]", json.load(sys.stdin))
+    url, phone = request["url"], request["phone"]
+    calls = _with_livekit() or (record_call, ask_call)
     if "script" in request:
-        done = record_call(
-            request["url"], request["phone"], Path(request["script"]), request["session_id"]
-        )
+        done = calls[0](url, phone, Path(request["script"]), request["session_id"])
     else:
-        done = ask_call(request["url"], request["phone"], request["question"])
+        done = calls[1](url, phone, request["question"])
     sys.stdout.write(to_json(asyncio.run(done)) + "\n")
+
+
+def _with_livekit() -> tuple[_RecordCall, _AskCall] | None:
+    """The calls as LiveKit sessions, where its extra is installed."""
+    if importlib.util.find_spec("livekit") is None:
+        return None
+    from secondcall.cli import spoken
+
+    return spoken.record_call, spoken.ask_call
 
 
 async def record_call(url: str, phone: str, script: Path, session_id: str) -> dict[str, object]:
     """The first call: every line of the script is recorded as it is said, then the facts."""
-    timer = _Timer()
+    timer = Timer()
     said: list[dict[str, object]] = []
     times: list[float] = []
-    async with _opened(url, timer) as memory:
+    async with opened(url, timer) as memory:
         with timer.step("identify"):
             caller = await memory.identify(phone=phone)
         user = memory.user(caller)
@@ -91,8 +89,8 @@ async def record_call(url: str, phone: str, script: Path, session_id: str) -> di
 
 async def ask_call(url: str, phone: str, question: str) -> dict[str, object]:
     """A later call: the brief, a greeting made of it, the question, an answer that quotes."""
-    timer = _Timer()
-    async with _opened(url, timer) as memory:
+    timer = Timer()
+    async with opened(url, timer) as memory:
         with timer.step("identify"):
             caller = await memory.identify(phone=phone)
         user = memory.user(caller)
@@ -154,17 +152,6 @@ async def _record(user: UserMemory, question: str, answer: str, found: Recalled)
     ]
     await session.record(*items)
     await session.close()
-
-
-@asynccontextmanager
-async def _opened(url: str, timer: _Timer) -> AsyncGenerator[Memory, None]:
-    memory = Memory.open(url, embedder=Settings.from_environment().embedder)
-    with timer.step("open"):
-        await memory.__aenter__()
-    try:
-        yield memory
-    finally:
-        await memory.aclose()
 
 
 def _words(value: object) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from secondcall.evaluate.opposites import load as load_records
 from secondcall.evaluate.opposites import opposites_report, opposites_text, run_opposites
 from secondcall.evaluate.questions import Data
 from secondcall.evaluate.report import raw_lines, report, report_text
-from secondcall.evaluate.run import run
+from secondcall.evaluate.run import Answer, run
 from secondcall.record.transfer import Source
 
 __all__ = ["evaluate"]
@@ -151,10 +152,15 @@ def _evaluate(
     with Progress("questions asked", data.questions) as progress:
         answers = run(data, embedder=embedder, workers=workers, progress=progress.advance)
     if raw is not None:
-        with Path(raw).open("w", encoding="utf-8", newline="\n") as lines:
-            lines.writelines(f"{line}\n" for line in raw_lines(answers))
+        _write_raw(Path(raw), answers)
     if as_json:
         print_json(report(data, answers, file=path.name, embedder=embedder, workers=workers))
     else:
         for line in report_text(data, answers):
             say(line)
+
+
+def _write_raw(path: Path, answers: Sequence[Answer]) -> None:
+    """One line a question; packed without a date, so that the same rankings give the same bytes."""
+    text = "".join(f"{line}\n" for line in raw_lines(answers)).encode("utf-8")
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)

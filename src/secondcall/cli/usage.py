@@ -75,8 +75,8 @@ async def _follow(
 ) -> None:
     began = datetime.now(UTC) if since is None else since
     printed: set[str] = set()
+    start = began
     while True:
-        start = max(began, datetime.now(UTC) - _OVERLAP) if printed else began
         found = [one async for one in _usages(memory, user_id, start)]
         calls = sorted((call for one in found for call in one.recent), key=lambda call: call.at)
         lines = {to_json(_call_json(call)): call for call in calls}
@@ -84,6 +84,7 @@ async def _follow(
             if line not in printed:
                 click.echo(line if as_json else printable(_call_line(call)))
         printed = set(lines)
+        start = max(began, datetime.now(UTC) - _OVERLAP)
         await asyncio.sleep(_PAUSE_SECONDS)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from secondcall.context.render import CLOSING, OPENING, fact_line, fence, fit, item_line, quote
-from secondcall.types import ItemKey, Recalled, RecalledFact, RecalledItem
+from secondcall.types import ItemKey, Message, Recalled, RecalledFact, RecalledItem
 
 if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
     from secondcall.context.stale import Note
 
-__all__ = ["answer", "mark_stale"]
+__all__ = ["answer", "mark_stale", "whole_turn"]
 
 
 def mark_stale(
@@ -53,7 +53,7 @@ def answer(
     if max_tokens is not None:
         budget = max_tokens - counter.count(f"{OPENING}\n{CLOSING}\n")
         kept_facts, budget = fit(facts, _fact_line, budget_tokens=budget, counter=counter)
-        kept_items, _ = fit(items, _item_line, budget_tokens=budget, counter=counter)
+        kept_items = _fit_items(items, budget, counter)
         if (facts or items) and not (kept_facts or kept_items):
             reason = f"nothing of what was found fits into {max_tokens} tokens"
         facts, items = kept_facts, kept_items
@@ -66,6 +66,34 @@ def answer(
         stale=stale,
         elapsed_seconds=time.perf_counter() - started,
     )
+
+
+def whole_turn(found: RecalledItem, but: Collection[ItemKey]) -> RecalledItem:
+    """What was found with what belongs to it, of its neighbours: the reply to a user's words, the
+    question before a reply; without those that are named."""
+    before, after = found.before, found.after
+    if isinstance(found.item, Message):
+        before, after = ((), after) if found.item.role == "user" else (before, ())
+    return replace(
+        found,
+        before=[one for one in before if one.key not in but],
+        after=[one for one in after if one.key not in but],
+    )
+
+
+def _fit_items(
+    items: Sequence[RecalledItem], budget_tokens: int, counter: TokenCounter
+) -> list[RecalledItem]:
+    """What fits, best first: with its neighbours, or where they are too long, without."""
+    kept: list[RecalledItem] = []
+    for one in items:
+        for shown in (one, replace(one, before=(), after=())):
+            cost = counter.count(_item_line(shown) + "\n")
+            if cost <= budget_tokens:
+                kept.append(shown)
+                budget_tokens -= cost
+                break
+    return kept
 
 
 def _fact_line(found: RecalledFact) -> str:

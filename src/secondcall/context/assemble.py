@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from secondcall.context.conversation import Conversation, Window
     from secondcall.context.status import Line, Status
 
-__all__ = ["FRAMING_TOKENS", "Gathered", "assemble"]
+__all__ = ["FRAMING_TOKENS", "Gathered", "assemble", "beside"]
 
 FRAMING_TOKENS = 4
 """What a text takes beside its own tokens when it is sent as a message."""
@@ -100,6 +100,15 @@ def assemble(gathered: Gathered, budget: TokenBudget, counter: TokenCounter) -> 
     )
 
 
+def beside(context: Context, shown: Collection[ItemKey], counter: TokenCounter) -> str:
+    """What was recalled, for a host that shows other items than the context's: without those that
+    are ``shown``. Never longer than ``context.recall``."""
+    found = _without(context.recalled, shown, context.brief)
+    if len(found.items) == len(context.recalled.items):
+        return context.recall
+    return _recalled_within(found, _taken(context.recall, counter), counter).text
+
+
 def _text_limit(limit: int) -> int:
     """What a text may have of a limit, after the message that it is sent in."""
     return max(0, limit - FRAMING_TOKENS)
@@ -173,7 +182,11 @@ def _without(found: Recalled, keys: Collection[ItemKey], brief: Brief) -> Recall
     """What was recalled, without what stands in the conversation or in the brief."""
     told = {fact.id for fact in _facts(brief)}
     shown = {*keys, *(word.key for word in brief.last_words)}
-    items = [one for one in found.items if one.key not in shown]
+    items = [
+        one
+        for one in found.items
+        if any(part.key not in shown for part in (one, *one.before, *one.after))
+    ]
     facts = [one for one in found.facts if one.fact.id not in told]
     emptied = (found.items or found.facts) and not (items or facts)
     reason = _SHOWN_ALREADY if emptied else found.reason

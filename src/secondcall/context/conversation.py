@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
     from secondcall.shortterm.report import BufferReport
 
-__all__ = ["BufferedConversation", "Conversation", "Window", "newest_question"]
+__all__ = [
+    "BufferedConversation",
+    "Conversation",
+    "Window",
+    "newest_question",
+    "newest_question_id",
+]
 
 _OLDER = "older than the newest turns that fit into the buffer's tokens"
 
@@ -187,4 +193,12 @@ def newest_question(items: Sequence[Item]) -> str:
     for item in reversed(items):
         if isinstance(item, Message) and item.role == "user":
             return item.text
+    return ""
+
+
+def newest_question_id(items: Sequence[Item]) -> str:
+    """The id of the newest user message; empty when nobody has spoken, or it has none."""
+    for item in reversed(items):
+        if isinstance(item, Message) and item.role == "user":
+            return item.id or ""
     return ""

@@ -92,6 +92,8 @@ class Known:
         are the items that were found. What is to be confirmed comes after what is as near and
         certain. Facts recorded before ``oldest`` have run out.
         """
+        if not self.facts:
+            return [], 0
         visible = self.shown(sensitive=sensitive, oldest=oldest)
         spans = spans_of(query, self, at=at, visible=visible)
         true_then = [

@@ -11,8 +11,9 @@ chosen by these rules:
 * *noted*: the user's last further sentence with a number, an amount or a date;
 * *who*: a sentence in which the user says who is speaking.
 
-They are put in by that order of weight until the tokens are used. What is too long is cut at a word
-and says so by "…", unless the part cut off holds a "not" or its like: then it is left out.
+The first of each of *asked, promised, decided, open* are put in, as long as all of them can be,
+and then the others by weight until the tokens are used. What is too long is cut at a word and says
+so by "…", unless the part cut off holds a "not" or its like: then it is left out.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ __all__ = [
 ]
 
 MAX_TOKENS = 80
-RULES = 1
+RULES = 2
 """The version of the rules: a recap made by others is made anew."""
 _MAX_CHARACTERS, _MIN_CHARACTERS = 160, 24
 _SPEAKER_CHARACTERS = 40
+_SHORTER = (160, 120, 90, 68, 51, 38)
+_WEIGHTY: Sequence[RecapKind] = ("asked", "promised", "decided", "open")
+"""A recap without one of these, where there is one, says something else."""
 _AFTER = timedelta(minutes=1)
 """A fact without sources belongs to a session if it was told no later than so after its end."""
 _SHOWN: Mapping[RecapKind, int] = {
@@ -122,10 +126,11 @@ def recap_of(
     max_tokens: int,
 ) -> Recap:
     """The recap from the clauses of ``pick``."""
-    chosen: list[tuple[Clause, str]] = []
+    chosen = _weighty(found, counter, max_tokens)
+    taken = [clause for clause, _ in chosen]
     for kind, most in _SHOWN.items():
         for clause in [one for one in found if one.kind == kind][:most]:
-            words = _fitting(chosen, clause, counter, max_tokens)
+            words = None if clause in taken else _fitting(chosen, clause, counter, max_tokens)
             if words is not None:
                 chosen.append((clause, words))
     parts = [
@@ -255,11 +260,36 @@ def _in_order(chosen: Iterable[tuple[Clause, str]]) -> list[tuple[Clause, str]]:
     return sorted(chosen, key=lambda one: _ORDER.index(one[0].kind))
 
 
+def _weighty(
+    found: Sequence[Clause], counter: TokenCounter, max_tokens: int
+) -> list[tuple[Clause, str]]:
+    """The first clause of each weighty kind, no longer than lets most of them in."""
+    first = [next((one for one in found if one.kind == kind), None) for kind in _WEIGHTY]
+    wanted = [one for one in first if one is not None]
+    best: list[tuple[Clause, str]] = []
+    for most in _SHORTER:
+        chosen: list[tuple[Clause, str]] = []
+        for clause in wanted:
+            words = _fitting(chosen, clause, counter, max_tokens, most)
+            if words is None:  # it cannot be cut so short; it may be whole
+                words = _fitting(chosen, clause, counter, max_tokens)
+            if words is not None:
+                chosen.append((clause, words))
+        if len(chosen) > len(best):
+            best = chosen
+        if len(best) == len(wanted):
+            break
+    return best
+
+
 def _fitting(
-    chosen: Sequence[tuple[Clause, str]], clause: Clause, counter: TokenCounter, max_tokens: int
+    chosen: Sequence[tuple[Clause, str]],
+    clause: Clause,
+    counter: TokenCounter,
+    max_tokens: int,
+    most: int = _MAX_CHARACTERS,
 ) -> str | None:
     """As many of the clause's words as fit beside those chosen before."""
-    most = _MAX_CHARACTERS
     while most >= _MIN_CHARACTERS:
         words = _cut(clause.words, most)
         if words is None:

@@ -12,6 +12,7 @@ from secondcall.record.formats.source import Source
 __all__ = ["load"]
 
 _ABSTENTION = "_abs"
+_CHANGED = "knowledge-update"
 
 
 def load(source: Source, *, limit: int | None = None) -> Data:
@@ -55,4 +56,17 @@ def _question(entry: Fields) -> Question | None:
         asked_at=longmemeval.time_of(entry.raw("question_date"), entry, "question_date"),
         messages=frozenset(messages),
         sessions=frozenset(answers),
+        newest=_newest(entry, messages) if entry.text("question_type") == _CHANGED else frozenset(),
     )
+
+
+def _newest(entry: Fields, messages: set[ItemName]) -> frozenset[ItemName]:
+    """The evidence of the last time, where there is evidence of another."""
+    dates = entry.entries("haystack_dates")
+    times = {
+        name: longmemeval.time_of(dates[index], entry, f"haystack_dates[{index}]")
+        for index, name in enumerate(longmemeval.session_names(entry))
+    }
+    last = max(times[one.session_id] for one in messages)
+    newest = frozenset(one for one in messages if times[one.session_id] == last)
+    return newest if len(newest) < len(messages) else frozenset()

@@ -14,6 +14,7 @@ __all__ = [
     "figures",
     "frac_at",
     "mean_figures",
+    "newest_first",
     "percentile",
     "reciprocal_rank",
     "unique",
@@ -44,6 +45,13 @@ def reciprocal_rank(ranking: Sequence[_T], gold: Collection[_T]) -> float:
     """One over the place (from 1) of the first of ``gold``; 0 if none is ranked."""
     wanted = set(gold)
     return next((1 / place for place, name in enumerate(ranking, 1) if name in wanted), 0.0)
+
+
+def newest_first(ranking: Sequence[_T], newest: Collection[_T], gold: Collection[_T]) -> float:
+    """1 if the first of ``newest`` stands above all other ``gold``; 0 if it does not, or is not
+    ranked."""
+    first = next((name for name in ranking if name in set(gold)), None)
+    return float(first is not None and first in set(newest))
 
 
 def figures(

@@ -29,6 +29,8 @@ class Question:
     asked_at: datetime
     messages: frozenset[ItemName]
     sessions: frozenset[str]
+    newest: frozenset[ItemName] = frozenset()
+    """Of a question about what changed the evidence of the last time; empty for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,13 @@ from secondcall.evaluate.metrics import (
     SESSION_FIGURES,
     figures,
     mean_figures,
+    newest_first,
     percentile,
 )
 from secondcall.evaluate.questions import Data
 from secondcall.evaluate.run import DEPTH, Answer
 
-__all__ = ["figures_of", "raw_lines", "report", "report_text"]
+__all__ = ["figures_of", "newest_figures", "raw_lines", "report", "report_text"]
 
 Figures = Mapping[str, Mapping[str, float | None]]
 """``{"message": {...}, "session": {...}}``."""
@@ -34,6 +35,8 @@ def report(
     found["by_category"] = {name: figures_of(_of(answers, [name])) for name in categories}
     if data.name == "locomo":
         found["categories_1_4"] = figures_of(_of(answers, _ANSWERABLE))
+    if data.name == "longmemeval":
+        found["newest_first"] = newest_figures(answers)
     found["floor"] = figures_of(answers, floor=True)
     times = [answer.seconds * 1_000 for answer in answers]
     found["recall_ms"] = {"p50": _rounded(times, 0.5), "p99": _rounded(times, 0.99)}
@@ -78,6 +81,17 @@ def figures_of(answers: Sequence[Answer], *, floor: bool = False) -> Figures:
     }
 
 
+def newest_figures(answers: Sequence[Answer]) -> Mapping[str, float | int | None]:
+    """In how many of the questions about what changed the newest evidence stands first."""
+    each = [
+        newest_first(one.messages, one.question.newest, one.question.messages)
+        for one in answers
+        if one.question.newest
+    ]
+    share = round(sum(each) / len(each), 4) if each else None
+    return {"questions": len(each), "share": share}
+
+
 def raw_lines(answers: Sequence[Answer]) -> Iterator[str]:
     """One JSON object a question: ids only, never a text of the data set."""
     for answer in answers:
@@ -112,6 +126,9 @@ def report_text(data: Data, answers: Sequence[Answer]) -> Iterator[str]:
         yield _row("  keyword floor", part, lambda part: figures_of(part, floor=True))
     times = [answer.seconds * 1_000 for answer in answers]
     yield f"recall: p50 {_rounded(times, 0.5)} ms, p99 {_rounded(times, 0.99)} ms"
+    newest = newest_figures(answers)
+    if newest["questions"]:
+        yield f"newest evidence first: {newest['share']} of {newest['questions']} that changed"
     for reason, count in data.left_out.items():
         if count:
             yield f"left out: {count} {reason}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from secondcall.evaluate.floor import Floor
 from secondcall.evaluate.metrics import unique
@@ -29,7 +30,7 @@ __all__ = ["DEPTH", "Answer", "run"]
 DEPTH = 50
 """How many messages recall is asked for."""
 _SESSIONS = 10
-"""How many sessions a session ranking needs; until it has them, recall is asked for more."""
+"""How many sessions recall is asked for."""
 _BATCH = 4
 
 
@@ -115,7 +116,7 @@ async def _ask_batch(batch: Sequence[Haystack], path: Path, embedder: str) -> li
             names, floor = _floor(haystack)
             for question in haystack.questions:
                 ranked = [names[number] for number in floor.rank(question.text)]
-                answers.append(await _ask(user, question, ranked, len(names)))
+                answers.append(await _ask(user, question, ranked))
     return answers
 
 
@@ -130,27 +131,23 @@ def _floor(haystack: Haystack) -> tuple[list[ItemName], Floor]:
     return names, Floor(texts)
 
 
-async def _ask(
-    user: UserMemory, question: Question, floor: Sequence[ItemName], items: int
-) -> Answer:
+async def _ask(user: UserMemory, question: Question, floor: Sequence[ItemName]) -> Answer:
     begun = time.perf_counter()
-    messages = await _ranking(user, question, DEPTH)
+    messages = await _ranking(user, question, "message", DEPTH)
     seconds = time.perf_counter() - begun
-    sessions = unique(name.session_id for name in messages)
-    limit = DEPTH
-    while len(sessions) < _SESSIONS and limit < items:
-        limit *= 4
-        sessions = unique(name.session_id for name in await _ranking(user, question, limit))
+    sessions = await _ranking(user, question, "session", _SESSIONS)
     return Answer(
         question=question,
         messages=messages,
-        sessions=sessions,
+        sessions=unique(name.session_id for name in sessions),
         floor_messages=floor[:DEPTH],
         floor_sessions=unique(name.session_id for name in floor),
         seconds=seconds,
     )
 
 
-async def _ranking(user: UserMemory, question: Question, limit: int) -> list[ItemName]:
-    recalled = await user.recall(question.text, limit=limit, at=question.asked_at, by="message")
+async def _ranking(
+    user: UserMemory, question: Question, by: Literal["message", "session"], limit: int
+) -> list[ItemName]:
+    recalled = await user.recall(question.text, limit=limit, at=question.asked_at, by=by)
     return [ItemName(item.key.session_id, item.key.id) for item in recalled.items]

@@ -29,8 +29,8 @@ async def restore(
     ``valid_from``, so that still one fact holds at a time.
 
     Raises: ``InvalidValue`` when a predicate has one value here and several there, or facts rest on
-    each other in a circle; ``VersionConflict`` after twenty lost races, ``UserErased``, store
-    errors.
+    each other in a circle; ``VersionConflict`` after thirty seconds of lost races, ``UserErased``,
+    store errors.
     """
     chains: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:

@@ -135,7 +135,7 @@ async def supersede(
     partitions say of it (``elsewhere``) in between makes it a fact of its own.
 
     Raises: ``InvalidValue`` when ``multi`` is not what is known of the predicate;
-    ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
+    ``VersionConflict`` after thirty seconds of lost races, ``UserErased``, store errors.
     """
 
     def step(chain: Sequence[Fact], is_multi: bool) -> Changed | Fact:

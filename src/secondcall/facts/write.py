@@ -14,13 +14,10 @@ write of either, so that a predicate cannot become both.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
-
-import anyio
 
 from secondcall.abc import ANY_VERSION, Batch, Document, DocumentWrite, Scope
 from secondcall.checks import from_us
@@ -29,6 +26,7 @@ from secondcall.facts.chain import Changed, predicate_key, stands, value_key
 from secondcall.facts.moved import is_moved
 from secondcall.facts.over import over_writes
 from secondcall.facts.stored import MULTI, decode_fact, encode_fact, is_fact
+from secondcall.races import Race
 from secondcall.types import Fact, JsonValue
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Also", "Step", "change_chain", "sensitive_write"]
 
-_MAX_TRIES = 20
 _PAGE = 1_000
 
 Step = Callable[[Sequence[Fact], bool], Changed | Fact]
@@ -75,9 +72,10 @@ async def change_chain(
     no later than ``since`` only that one is read.
 
     Raises: ``InvalidValue`` when ``multi`` is not what is known, or a value is needed;
-    ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
+    ``VersionConflict`` after thirty seconds of lost races, ``UserErased``, store errors.
     """
-    for attempt in range(_MAX_TRIES):
+    race = Race()
+    while True:
         writes = [] if also is None else list(await also())
         chain = await _locate(store, scope, subject, predicate, value, multi)
         head = None if chain.document is None else decode_fact(chain.document.body)
@@ -91,12 +89,10 @@ async def change_chain(
         try:
             await store.write(scope, Batch(documents=writes), epoch=epoch, now_us=now_us)
         except VersionConflict:
-            if attempt == _MAX_TRIES - 1:
+            if not await race.goes_on():
                 raise
-            await anyio.sleep(secrets.randbelow(1_000 * (attempt + 1)) / 1e6)
             continue
         return changed.result
-    raise AssertionError("unreachable")
 
 
 async def _locate(

@@ -12,12 +12,14 @@ from secondcall.identity.identifiers import (
 )
 from secondcall.identity.linking import LinkedIdentity, identities_of, link, link_all, unlink
 from secondcall.identity.merge import merge, unmerge
-from secondcall.identity.phone import mask_phone, normalize_phone, warm_phone
+from secondcall.identity.person import DOCUMENT, Person, person_in
+from secondcall.identity.phone import mask_phone, normalize_phone, warm_phone, withheld_forms
 from secondcall.identity.resolve import resolve
 from secondcall.identity.sip import normalize_sip
 from secondcall.identity.trail import audit
 
 __all__ = [
+    "DOCUMENT",
     "AuditEntry",
     "Erasure",
     "Identifier",
@@ -25,6 +27,7 @@ __all__ = [
     "IdentityKind",
     "LinkedIdentity",
     "Partitions",
+    "Person",
     "Rejected",
     "Swept",
     "audit",
@@ -38,10 +41,12 @@ __all__ = [
     "normalize_phone",
     "normalize_sip",
     "partitions_of",
+    "person_in",
     "release_identities",
     "resolve",
     "sweep",
     "unlink",
     "unmerge",
     "warm_phone",
+    "withheld_forms",
 ]

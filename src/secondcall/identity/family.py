@@ -19,14 +19,16 @@ class Partitions:
     user_ids: tuple[str, ...]
 
 
-async def partitions_of(store: Store, tenant_id: str, user_id: str) -> Partitions:
-    """Where the memory of this user stands.
+async def partitions_of(
+    store: Store, tenant_id: str, user_id: str, *, person: Person | None = None
+) -> Partitions:
+    """Where the memory of this user stands. ``person`` is the user's document, if just read.
 
     One document for a user without merges; another for each step up, and for each merged user that
     has merged users of its own.
     """
     where = Where(store=store, tenant_id=tenant_id)
-    root = await root_of(where, await read_person(where, user_id))
+    root = await root_of(where, person or await read_person(where, user_id))
     user_ids = [root.user_id]
     waiting = [root]
     while waiting:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import anyio
 
@@ -20,7 +20,11 @@ from secondcall.identity.audit import Event, audit_write
 from secondcall.identity.identifiers import IdentityKind
 from secondcall.types import Trust
 
+if TYPE_CHECKING:
+    from secondcall.abc import Document, Header
+
 __all__ = [
+    "DOCUMENT",
     "Alias",
     "Change",
     "Child",
@@ -30,6 +34,7 @@ __all__ = [
     "Work",
     "change_person",
     "pause",
+    "person_in",
     "read_person",
     "user_scope",
 ]
@@ -37,6 +42,7 @@ __all__ = [
 Random = Callable[[int], bytes]
 KIND = "identity"
 KEY = "links"
+DOCUMENT = (KIND, KEY)
 ATTEMPTS = 40
 FORMAT = 1
 
@@ -152,9 +158,16 @@ def user_scope(tenant_id: str, user_id: str) -> Scope:
 async def read_person(where: Where, user_id: str) -> Person:
     """The user's identity document as it stands."""
     scope = user_scope(where.tenant_id, user_id)
-    document = await where.store.document(scope, KIND, KEY)
-    # The header is read last: an epoch seen now was alive while the document was read.
-    header = await where.store.header(scope)
+    # An epoch seen in a glance was alive while the document was read.
+    seen = await where.store.glance(scope, documents=[DOCUMENT])
+    return person_in(user_id, seen.header, seen.documents[0])
+
+
+def person_in(user_id: str, header: Header | None, document: Document | None) -> Person:
+    """The identity document of a user, from what one glance gave of it.
+
+    Raises: ``StoreCorrupt``.
+    """
     if header is None:
         return Person(user_id=user_id, epoch=b"", exists=False)
     if document is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from secondcall.errors import InvalidValue, MissingExtra
@@ -22,6 +23,7 @@ __all__ = [
     "normalize_phone",
     "refuse_placeholder",
     "warm_phone",
+    "withheld_forms",
     "withheld_word",
 ]
 
@@ -116,6 +118,23 @@ def withheld_word(text: str) -> bool:
     """True for empty text and for the words that stand where a number or address is withheld."""
     words = re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", text).casefold()).strip()
     return not words or words in _WORDS
+
+
+def withheld_forms() -> Iterator[str]:
+    """What gateways are known to send in place of a number, in the spellings that are usual: words,
+    digits that spell one, extensions. For a host that is given only a hash of what was sent."""
+    yield ""
+    for word in _WORDS:
+        for joined in {word, word.replace(" ", "_"), word.replace(" ", "-"), word.replace(" ", "")}:
+            title = joined.title()
+            yield from {joined, joined.upper(), joined.capitalize(), title}
+            yield re.sub(r"\bId\b", "ID", title)
+    for digits in _SPELLED:
+        yield from (digits, f"+{digits}")
+    for length in range(1, 5):
+        yield from (f"{number:0{length}d}" for number in range(10**length))
+    for digit in "0123456789":
+        yield from (digit * length for length in range(5, 16))
 
 
 def warm_phone() -> None:

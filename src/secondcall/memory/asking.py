@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -20,9 +20,11 @@ from secondcall.checks import from_us
 from secondcall.context.answer import answer, mark_stale
 from secondcall.errors import EmbedderError, InvalidValue
 from secondcall.memory.extracting import note_recalled
-from secondcall.memory.fetching import fetch
+from secondcall.memory.fetching import ReadEntries, fetch
+from secondcall.memory.looking import Looking
 from secondcall.memory.reordering import for_and_against, width
 from secondcall.memory.screening import Screen, screened
+from secondcall.memory.warming import are_words_loaded, load_words
 from secondcall.recall.confidence import DEFAULT_CONFIDENCE
 from secondcall.recall.explain import matched
 from secondcall.recall.index import Hit
@@ -61,7 +63,6 @@ _EMBED_CHARACTERS = 8_000
 _LONG_CHARACTERS = 1_000
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _QUERY_CHARACTERS = 20_000
-_RESERVE_SECONDS = 0.02
 _WIDE = 4
 _LEAST_WIDE = 20
 """So many more are looked through for what states the fact that holds now."""
@@ -173,14 +174,16 @@ async def _answer(
 ) -> Recalled:
     finish = _finish(place, question, started)
     seen = _seen(place)
-    looking = _Looking(place, started, until)
+    looking = Looking(place, started, until)
     try:
         if seen is None:
-            looking.start()
+            looking.begin()
+        if not are_words_loaded():
+            await anyio.to_thread.run_sync(load_words)
         vector = await _query_vector(place, question, until)
         early = None
         if seen is not None:
-            early = await _found(place, question, vector, seen, searched=looking.start)
+            early = await _found(place, question, vector, seen, read=looking.entries)
         opened, stale = await looking.done()
     finally:
         looking.cancel()
@@ -226,35 +229,15 @@ async def _answer(
     )
 
 
-class _Looking:
-    """Looks up whether anything changed. Beside a search it would only take turns with it, so it
-    begins when the search is over, beside the reading of what was found."""
-
-    def __init__(self, place: Place, started: float, until: float | None) -> None:
-        self._work = partial(_open, place, started, until)
-        self._task: asyncio.Task[tuple[OpenIndex | None, bool]] | None = None
-
-    def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._work())
-
-    async def done(self) -> tuple[OpenIndex | None, bool]:
-        self.start()
-        assert self._task is not None
-        return await self._task
-
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-
 def _marked(
     items: Sequence[RecalledItem], known: Known, question: Question, visible: Shown
 ) -> list[RecalledItem]:
     """The items with what became of the facts that they state."""
-    keys = [item.key for item in items]
     if question.explain:
         items = [_explained(item, question.query) for item in items]
+    keys = [item.key for item in items if item.key in known.by_source]
+    if not keys:
+        return list(items)
     return mark_stale(
         items,
         known.notes(keys, at=question.at, visible=visible),
@@ -271,29 +254,6 @@ def _finish(place: Place, question: Question, started: float) -> partial[Recalle
     return partial(
         answer, max_tokens=question.max_tokens, counter=place.shared.counter, started=started
     )
-
-
-async def _open(place: Place, started: float, until: float | None) -> tuple[OpenIndex | None, bool]:
-    """The user's index, and whether it may lack what others wrote just now.
-
-    Some of the time is kept back for answering from what was read before.
-    """
-    headers = await place.look()
-    scopes = await place.scopes()
-    fresh = place.shared.cache.fresh(scopes, headers)
-    if until is None:
-        return await fresh, False
-    task = asyncio.ensure_future(fresh)
-    reserve = min(_RESERVE_SECONDS, (until - started) / 4)
-    timeout = max(0.0, until - reserve - time.perf_counter())
-    try:
-        done, _ = await asyncio.wait({task}, timeout=timeout)
-    finally:
-        if not task.done():
-            place.shared.background.adopt(task)
-    if done:
-        return task.result(), False
-    return place.shared.cache.peek(scopes), True
 
 
 def _meant(query: str) -> str:
@@ -331,10 +291,9 @@ async def _found(
     vector: npt.NDArray[np.float32] | None,
     seen: _Seen,
     *,
-    searched: Callable[[], None] | None = None,
+    read: ReadEntries | None = None,
 ) -> tuple[SearchResult, list[RecalledItem]]:
-    """The search and its items; a wider one when some of what it found has run out or is gone.
-    ``searched`` is called when the first search is over."""
+    """The search and its items; a wider one when some of what it found has run out or is gone."""
     limit = question.limit
     cutoff = seen.policy.cutoff_us("fact", place.shared.clock.now())
     oldest = None if cutoff is None else from_us(cutoff)
@@ -344,13 +303,12 @@ async def _found(
         taken = width(limit, wanted)
         wide = max(_WIDE * limit, _LEAST_WIDE, taken) if seen.known.by_source else taken
         result = await _search(place, question, vector, seen, wide)
-        if searched is not None:
-            searched()
         hits = list(result.hits)
         if len(hits) < question.limit and question.by == "message":
             hits += _of_the_same(seen, result, visible)
         hits = _screened(question, seen, hits, visible)[:taken]
-        items = for_and_against(await fetch(place, seen.opened.scopes, seen.policy, hits), wanted)
+        fetched = await fetch(place, seen.opened.scopes, seen.policy, hits, read=read)
+        items = for_and_against(fetched, wanted)
         if len(items) >= question.limit or len(result.hits) < wide:
             return result, items[: question.limit]
         limit *= 4

@@ -48,17 +48,25 @@ async def gather(
             "over": _over(place, outlines),
         }.items()
     }
+    late = set(tasks.values())
+    for task in tasks.values():
+        task.add_done_callback(_looked_at)
     try:
         _, late = await asyncio.wait(tasks.values(), timeout=deadline_seconds)
     finally:
         outlines.cancel()
-    for task in late:
-        task.cancel()
-    await asyncio.gather(outlines, *late, return_exceptions=True)
+        for task in late:
+            task.cancel()
+    await asyncio.gather(outlines, *tasks.values(), return_exceptions=True)  # each is looked at
     missing = [name for name, task in tasks.items() if task in late]
     if "hidden" in missing:
         return BriefParts(missing=("facts", "sessions"))
     return _parts(tasks, missing, sensitive=place.trust == "verified")
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever asked for the brief may be gone
 
 
 async def recaps(place: Place, limit: int) -> list[Recap]:

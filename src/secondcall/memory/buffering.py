@@ -14,6 +14,7 @@ from secondcall.facts.moved import is_moved
 from secondcall.facts.sweep import remove_facts
 from secondcall.memory.calling import CallIds
 from secondcall.memory.following import changes_since, reach
+from secondcall.memory.pinning import pinned
 from secondcall.memory.shelved import RecordShelf, items_of
 from secondcall.record.append import decode_entry
 from secondcall.shortterm.buffer import MAX_TOKEN_LIMIT, ChatBuffer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from secondcall.memory.shared import Place
     from secondcall.memory.user import UserMemory
     from secondcall.record.retain import Retention
+    from secondcall.shortterm.report import BufferReport
     from secondcall.types import Item
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "BufferedSession",
     "Buffers",
     "drop_summaries",
+    "explained",
     "feed",
     "open_buffer",
 ]
@@ -42,8 +45,10 @@ __all__ = [
 DEFAULT_TOKEN_LIMIT = 3_000
 _FRAMING_TOKENS = 4
 _MAX_LOADED = 10_000
+_MAX_WAITING = 16
+"""So many token limits of what waits to be summarised are taken up from a process that ended."""
 _FIRST_ITEMS = 20
-"""So far into a session system messages are looked for, which stay in the window for good."""
+"""So far into a session system messages are looked for that were recorded before each was named."""
 _ITEM_KINDS: tuple[ItemKind, ...] = get_args(ItemKind)
 
 
@@ -215,7 +220,8 @@ class BufferedSession:
                 head = await self.shelf.load()
                 items = await self._still_there(self.buffer)
             boundary = BEGINNING if head is None else head.boundary
-            items += [*await self._system(head), *await self.newest(boundary)]
+            late = () if head is None else await items_of(self._place, head.late)
+            items += [*await self._system(head), *late, *await self.newest(boundary)]
         except BaseException:  # cancelled too: what was half loaded is loaded again; raised on
             self._seen = None
             raise
@@ -263,17 +269,18 @@ class BufferedSession:
             self._place.shared.background.start((*key, id(buffer)), self._settle)
 
     async def newest(self, boundary: tuple[int, int]) -> list[RecordedItem]:
-        """The items behind ``boundary``, in reading order; when they are more than the buffer has
-        room for, the newest of them."""
+        """The items behind ``boundary``, in reading order; of very many the newest, and where
+        nothing was summarised yet those that the buffer has room for."""
         found: list[RecordedItem] = []
         tokens = 0
+        most = self.buffer.token_limit * (1 if boundary == BEGINNING else _MAX_WAITING)
         async for one in self._user.items(session_id=self._session_id, newest_first=True):
             if (to_us("at", one.at), one.position) <= boundary:
                 break
             found.append(one)
             tokens += self._measure.size(one.item).tokens
             starts = isinstance(one.item, Message) and one.item.role == "user"
-            if (tokens > self.buffer.token_limit and starts) or len(found) == _MAX_LOADED:
+            if (tokens > most and starts) or len(found) == _MAX_LOADED:
                 break
         return found[::-1]
 
@@ -286,18 +293,17 @@ class BufferedSession:
             span.set(changed=await self.buffer.settle(), tokens=self.buffer.tokens)
 
     async def _system(self, head: Head | None) -> list[RecordedItem]:
-        """The system messages of the session's beginning, and those that the head names."""
-        found: list[RecordedItem] = []
+        """The system messages of the session, those of before they were named too."""
+        keys = set(await pinned(self._place, self._session_id))
         seen = 0
         async for one in self._user.items(session_id=self._session_id):
             seen += 1
             if isinstance(one.item, Message) and one.item.role == "system":
-                found.append(one)
+                keys.add(one.key)
             if seen == _FIRST_ITEMS:
                 break
-        if head is not None:
-            found += await items_of(self._place, head.system)
-        return found
+        keys.update(() if head is None else head.system)
+        return await items_of(self._place, keys)
 
     async def _hidden(self) -> Collection[ItemKey]:
         verified = self._place.trust == "verified"
@@ -396,6 +402,26 @@ async def open_buffer(
     await opened.load()
     opened.settle_if_due()
     return opened
+
+
+async def explained(user: UserMemory, session_id: str, *, token_limit: int | None) -> BufferReport:
+    """What a buffer of this size would show of the session now, and why; nothing is summarised by
+    looking, so that an agent's own buffer stays as it is. Raises: ``InvalidValue``."""
+    place = user._place  # pyright: ignore[reportPrivateUsage] - a room of the same user
+    limit = DEFAULT_TOKEN_LIMIT
+    if token_limit is not None:
+        limit = check_limit("token_limit", token_limit, maximum=MAX_TOKEN_LIMIT)
+    seen = BufferedSession(
+        user,
+        place,
+        session_id,
+        token_limit=limit,
+        summarise=True,
+        every=None,
+        scopes=await place.scopes(),
+    )
+    await seen.load()
+    return seen.buffer.explain()
 
 
 async def feed(

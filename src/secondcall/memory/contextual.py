@@ -18,10 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from secondcall import telemetry
 from secondcall.checks import check_deadline, check_json, check_limit
+from secondcall.context.answer import whole_turn
 from secondcall.context.assemble import FRAMING_TOKENS, Gathered, assemble
 from secondcall.context.brief import BriefParts, compose
 from secondcall.context.budget import TokenBudget
-from secondcall.context.conversation import Conversation, newest_question
+from secondcall.context.conversation import (
+    Conversation,
+    newest_question,
+    newest_question_id,
+)
 from secondcall.context.status import NO_STATUS
 from secondcall.errors import InvalidValue, OverBudget
 from secondcall.memory.asking import LATE, Question, ask, clamp_query
@@ -51,6 +56,7 @@ _SESSIONS = 3
 _FACTS = 2_000
 _KEPT_BRIEFS = 8
 _KEPT_COUNTS = 64
+_KEPT_TURNS = 4
 _INNER = 0.9
 _NO_QUESTION = "nobody has asked anything in this conversation yet"
 _LATE_PARTS = BriefParts(missing=("facts", "sessions"))
@@ -122,6 +128,7 @@ class Contextual:
         self._status = HeldStatus(place, session_id)
         self._held = HeldConversation(user, place, session_id)
         self._counted: dict[str, int] = {}
+        self._recalled: dict[tuple[str, str, int], tuple[_Seen | None, Recalled]] = {}
 
     @property
     def buffered(self) -> BufferedSession | None:
@@ -129,7 +136,10 @@ class Contextual:
         return self._held.buffered
 
     def recorded(self, scope: Scope, written: Written) -> None:
-        """See that this handle has just recorded something: no part of its brief changes by it."""
+        """See that this handle has just recorded something: no part of its brief changes by it, and
+        nothing that was recalled, unless it is a correction."""
+        if "corrected" in written.outcomes:
+            self._recalled.clear()
         known = None if self._seen is None else self._seen.headers.get(scope)
         if self._seen is not None and known is not None and known[1] == written.first_change - 1:
             self._seen.headers[scope] = (known[0], written.change)
@@ -210,7 +220,7 @@ class Contextual:
     async def _look(self) -> None:
         """Drop what others have changed since the last time, and learn how far the record is."""
         place, now = self._place, self._place.shared.clock.now()
-        found = await reach(place, await place.look())
+        found = await reach(place, (await place.look()).headers)
         policy = await place.retention()
         self._reached = dict(found)
         seen = self._seen
@@ -273,7 +283,8 @@ class Contextual:
         share: int,
         until: float | None,
     ) -> Recalled:
-        """What was said before that answers the question and does not stand in the buffer."""
+        """What was said before that answers the question and does not stand in the buffer; asked
+        once for each turn, unless others change the record meanwhile."""
         conversation = await asyncio.shield(conversing)
         query = request.question
         if query is None:
@@ -281,13 +292,28 @@ class Contextual:
         if not query.strip():
             reason = _NO_QUESTION if request.question is None else "the question is empty"
             return Recalled(items=(), facts=(), text="", reason=reason)
+        turn = (query, newest_question_id(conversation.items), request.limit)
+        seen, found = self._recalled.get(turn, (None, None))
+        before = self._seen  # others may look, and see more, while this asks
+        if found is not None and seen is before:
+            return found
+        found = await self._ask(query, conversation, request.limit, share, until)
+        if found.reason != LATE and not found.stale:
+            while len(self._recalled) >= _KEPT_TURNS:
+                del self._recalled[next(iter(self._recalled))]
+            self._recalled[turn] = (before, found)
+        return found
+
+    async def _ask(
+        self, query: str, conversation: Conversation, limit: int, share: int, until: float | None
+    ) -> Recalled:
         try:
             shown = conversation.window(share).items
         except OverBudget:  # what is passed on to the buffer may still make room for it
             shown = conversation.items
         question = Question(
             query=query,
-            limit=request.limit,
+            limit=limit,
             at=self._place.shared.clock.now(),
             by="turn",
             where=None,
@@ -299,8 +325,10 @@ class Contextual:
             max_tokens=None,
             deadline_seconds=_left(until),
             exclude=self._keys(shown),
+            neighbours=1,
         )
-        return await ask(self._place, question, time.perf_counter())
+        found = await ask(self._place, question, time.perf_counter())
+        return replace(found, items=[whole_turn(one, question.exclude) for one in found.items])
 
     def _keys(self, items: Sequence[Item]) -> Collection[ItemKey]:
         names = [self._place.user_id]

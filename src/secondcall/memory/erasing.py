@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from secondcall import identity, telemetry
-from secondcall.errors import InvalidValue
+from secondcall.errors import InvalidValue, SecondcallError
 from secondcall.facts.sweep import sweep_facts
+from secondcall.memory.attached import detached
 from secondcall.memory.buffering import drop_summaries
 from secondcall.memory.expiring import sweep_states
 from secondcall.memory.extracted import REMOVED_MARK
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from secondcall.memory.shared import Place, Shared
 
 __all__ = ["forget", "sweep"]
+
+_log = logging.getLogger("secondcall")
 
 
 async def forget(place: Place) -> Receipt:
@@ -51,6 +55,7 @@ async def _forget(place: Place) -> Receipt:
     )
     removed: Counter[str] = Counter()
     removed.update(await identity.release_identities(shared.store, erasure, now_us=shared.now_us()))
+    remaining: Counter[str] = Counter()
     for scope in erasure.users:
         # States apart go first: only the record still knows the epoch that a late save has.
         removed.update(await _erase_states(shared, scope))
@@ -59,10 +64,10 @@ async def _forget(place: Place) -> Receipt:
         shared.buffers.erased(scope)
         shared.meter.drop(scope)
         shared.extracting.forget(scope.tenant_id, scope.name)
+        await _erase_beside(shared, scope, removed, remaining)
     physical = [await shared.store.finish_erasure()]
     if shared.states is not None and shared.states_apart:
         physical.append(await shared.states.finish_erasure())
-    remaining: Counter[str] = Counter()
     for scope in (*erasure.users, *erasure.identities):
         remaining.update(await shared.store.scan(scope))
     for scope in erasure.users:
@@ -75,6 +80,21 @@ async def _forget(place: Place) -> Receipt:
         complete=all(one.complete for one in physical) and not left,
         detail="; ".join(one.detail for one in physical if one.detail),
     )
+
+
+async def _erase_beside(
+    shared: Shared, scope: Scope, removed: Counter[str], remaining: Counter[str]
+) -> None:
+    """Erase what others keep of the user; one that fails keeps the rest from nothing."""
+    for (name, _), erase in list(shared.beside.items()):
+        try:
+            removed[name] += await erase(scope.tenant_id, scope.name)
+        except (OSError, SecondcallError) as error:
+            remaining[name] += 1
+            _log.warning(
+                "what is kept of a user beside the store could not be erased",
+                extra={"kept_in": name, "error": type(error).__name__},
+            )
 
 
 async def _erase_states(shared: Shared, scope: Scope) -> Mapping[str, int]:
@@ -149,13 +169,18 @@ async def _remove(
     await drop_summaries(place, scope, keys, removed=False)
     if chosen:
         await drop_extracted(place, scope, keys)
+    attached = await detached(shared.store, scope, keys)
     removed = await remove_items(
         shared.store,
         scope,
         keys,
         epoch=header.epoch,
         now_us=shared.now_us(),
-        derived=lambda page: [*forget_recaps(page), REMOVED_MARK],
+        derived=lambda page: [
+            *forget_recaps(page),
+            REMOVED_MARK,
+            *(one for key in page for one in attached.get(key, ())),
+        ],
     )
     recap_again(place, scope, keys)
     await drop_summaries(place, scope, keys, removed=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from secondcall.abc import EntryKey
 from secondcall.record.append import decode_entry
@@ -11,22 +11,33 @@ from secondcall.record.index import item_key
 from secondcall.types import ItemKey, RecalledItem, RecordedItem
 
 if TYPE_CHECKING:
-    from secondcall.abc import Scope
+    from collections.abc import Awaitable, Callable
+
+    from secondcall.abc import Scope, StoredEntry
     from secondcall.memory.shared import Place
     from secondcall.recall.index import Hit
     from secondcall.record.retain import Retention
 
-__all__ = ["fetch"]
+__all__ = ["ReadEntries", "fetch"]
+
+ReadEntries: TypeAlias = "Callable[[Scope, Sequence[EntryKey]], Awaitable[Sequence[StoredEntry]]]"
+"""As ``Store.entries``."""
 
 
 async def fetch(
-    place: Place, scopes: Sequence[Scope], policy: Retention, hits: Sequence[Hit]
+    place: Place,
+    scopes: Sequence[Scope],
+    policy: Retention,
+    hits: Sequence[Hit],
+    *,
+    read: ReadEntries | None = None,
 ) -> list[RecalledItem]:
-    """The items of the hits without what is gone or has run out. A neighbour that is found itself,
-    or stands beside an earlier one, is not repeated."""
+    """The items of the hits, as ``read`` or the store has them, without what is gone or has run
+    out. A neighbour that is found itself, or stands beside an earlier one, is not repeated."""
     keys = [item_key(scopes, hit.key) for hit in hits]
     beside = {item_key(scopes, one) for hit in hits for one in (*hit.before, *hit.after)}
-    stored = await _read(place, scopes, policy, list(dict.fromkeys((*keys, *beside))))
+    read = place.shared.store.entries if read is None else read
+    stored = await _read(place, scopes, policy, list(dict.fromkeys((*keys, *beside))), read)
     shown = set(keys)
     found: list[RecalledItem] = []
     for key, hit in zip(keys, hits, strict=True):
@@ -58,14 +69,18 @@ def _fresh(
 
 
 async def _read(
-    place: Place, scopes: Sequence[Scope], policy: Retention, keys: Sequence[ItemKey]
+    place: Place,
+    scopes: Sequence[Scope],
+    policy: Retention,
+    keys: Sequence[ItemKey],
+    read: ReadEntries,
 ) -> dict[ItemKey, RecordedItem]:
     stored: dict[ItemKey, RecordedItem] = {}
     now = place.shared.clock.now()
     for scope in scopes:
         wanted = [EntryKey(*key[1:]) for key in keys if key.user_id == scope.name]
         if wanted:
-            for entry in await place.shared.store.entries(scope, wanted):
+            for entry in await read(scope, wanted):
                 cutoff = policy.cutoff_us(entry.key.kind, now)
                 if cutoff is None or entry.at_us >= cutoff:
                     stored[ItemKey(scope.name, *entry.key)] = decode_entry(scope.name, entry)

@@ -6,6 +6,7 @@ overwritten, and a forgotten user stays forgotten. The document runs out with th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import secrets
@@ -44,6 +45,7 @@ class KeptShortTerm(Generic[T]):
         self._scope: Scope | None = None
         self._version: int | None = None
         self._restored: Restored | None = None
+        self._saving = asyncio.Lock()
 
     @property
     def version(self) -> int | None:
@@ -64,18 +66,22 @@ class KeptShortTerm(Generic[T]):
         ``TooLarge``, store errors.
         """
         with self._place.shared.in_flight():
-            for _ in range(_MAX_TRIES):
-                scope = await self._home()
-                epoch = await self._place.epoch()
-                write = self._write()
-                try:
-                    await self._place.shared.store.write(
-                        scope, Batch(documents=[write]), epoch=epoch, now_us=self._now_us()
-                    )
-                except VersionConflict:
-                    await self._settle(scope, write.expected_version)
-                else:
-                    return await self._saved(scope, write)
+            async with self._saving:  # tools that save at once wait for each other
+                return await self._save()
+
+    async def _save(self) -> int | None:
+        for _ in range(_MAX_TRIES):
+            scope = await self._home()
+            epoch = await self._place.epoch()
+            write = self._write()
+            try:
+                await self._place.shared.store.write(
+                    scope, Batch(documents=[write]), epoch=epoch, now_us=self._now_us()
+                )
+            except VersionConflict:
+                await self._settle(scope, write.expected_version)
+            else:
+                return await self._saved(scope, write)
         raise self._conflict(expected=self._version, found=None)
 
     async def reload(self) -> Restored | None:

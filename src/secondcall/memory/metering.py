@@ -27,6 +27,7 @@ from secondcall.memory.tally import (
     Row,
     Tally,
     added_up,
+    can_be_added,
     decode,
     deletion,
     ends_us,
@@ -169,11 +170,11 @@ class Meter:
         self._documents[scope] = len(single)
         writes = [deletion(one) for one in ended]
         if len(single) > _MAX_DOCUMENTS:
-            chosen = single[: len(single) - _KEEP_DOCUMENTS]
             days = {one.key: one for one in documents if is_day(one)}
+            chosen = can_be_added(single[: len(single) - _KEEP_DOCUMENTS], days)
             writes += [deletion(one) for one in chosen]
             writes += added_up(chosen, days, keep_us=_KEEP_US)
-            self._documents[scope] = _KEEP_DOCUMENTS
+            self._documents[scope] = len(single) - len(chosen)
         if writes:
             try:
                 await self._store.write(

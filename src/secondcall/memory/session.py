@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +17,8 @@ from secondcall.memory.calling import CallIds
 from secondcall.memory.contextual import Contextual, check_request
 from secondcall.memory.extracting import extract_at_close, extract_waiting, note_recorded
 from secondcall.memory.keeping import KeptShortTerm
+from secondcall.memory.listed import ListedSession
+from secondcall.memory.pinning import pins
 from secondcall.memory.recapping import recap_at_close
 from secondcall.memory.stating import StateHandle, state_of
 from secondcall.record.append import encode_items, report, weight
@@ -24,6 +26,7 @@ from secondcall.shortterm.userdata import ShortTermMemory
 from secondcall.types import Item, Recorded, RecordedItem, ToolCall
 
 if TYPE_CHECKING:
+    from secondcall.abc import DocumentWrite, NewEntry
     from secondcall.context.parts import Context
     from secondcall.memory.buffering import BufferedSession
     from secondcall.memory.shared import Place
@@ -52,6 +55,7 @@ class SessionMemory:
         self._contextual: Contextual | None = None
         self._buffered: BufferedSession | None = None
         self._calls = CallIds()
+        self._listed: ListedSession | None = None
         self._closed = False
         extract_waiting(place, session_id)
 
@@ -87,7 +91,21 @@ class SessionMemory:
             span.set(items=len(items))
             return await self._append(items)
 
-    async def _append(self, items: Sequence[Item]) -> Recorded:
+    def listed(self) -> ListedSession:
+        """This session as a list that can be rearranged; what it no longer has stays in the record.
+
+        For hosts that keep a chat as a list of their own: see ``ListedSession``.
+        """
+        if self._listed is None:
+            self._listed = ListedSession(self._user, self._place, self._session_id, self._append)
+        return self._listed
+
+    async def _append(
+        self,
+        items: Sequence[Item],
+        beside: Callable[[Sequence[NewEntry]], Sequence[DocumentWrite]] = lambda _: (),
+    ) -> Recorded:
+        """Append the items, and in the same write the documents that go beside their entries."""
         shared = self._place.shared
         now = shared.clock.now()
         if any(isinstance(item, ToolCall) for item in items):
@@ -98,9 +116,15 @@ class SessionMemory:
         self._place.look_again(after_seconds=_LOOK_AGAIN_SECONDS)
         scope, epoch = await self._place.home(), await self._place.epoch()
         written = await shared.store.write(
-            scope, Batch(entries=entries), epoch=epoch, now_us=shared.now_us()
+            scope,
+            Batch(
+                entries=entries,
+                documents=[*beside(entries), *pins(self._session_id, items, entries)],
+            ),
+            epoch=epoch,
+            now_us=shared.now_us(),
         )
-        self._place.appended(written.change, scope, epoch)
+        self._place.appended(written, scope, epoch)
         if self._closed:
             recap_at_close(self._place, self._session_id)
         note_recorded(self._place, items, closed=self._closed)
@@ -228,6 +252,46 @@ class SessionMemory:
             if len(found) == limit:
                 break
         return found
+
+    async def epoch(self) -> str | None:
+        """The random mark that the user is stored under, as text; ``None`` while nothing is stored.
+
+        Made with the first write and gone with ``forget``. What this handle writes from here on is
+        written under it or refused. Keep it with what is to be written later: ``has_epoch``.
+        """
+        self._place.look_again()
+        epoch = await self._place.seen_epoch()
+        return None if epoch is None else epoch.hex()
+
+    async def has_epoch(self, epoch: str) -> bool:
+        """Whether the user, or a partition merged into it, is still stored under ``epoch``:
+        ``False`` once that was forgotten, also when the user has returned since."""
+        if await self.epoch() is None:
+            return False
+        store = self._place.shared.store
+        headers = [await store.header(scope) for scope in await self._place.scopes()]
+        return any(header is not None and header.epoch.hex() == epoch for header in headers)
+
+    async def claim(self, holder: str, *, seconds: float) -> bool:
+        """Take this session for ``holder``, or renew what it holds, for so long: it runs out by
+        itself. ``False`` while somebody else holds it, or while nothing is stored of the user.
+
+        It keeps nobody from recording; whoever would continue a session asks it first. Raises:
+        store errors.
+        """
+        shared = self._place.shared
+        return await shared.store.acquire_lease(
+            await self._place.home(),
+            f"session:{self._session_id}",
+            holder=holder,
+            now_us=shared.now_us(),
+            seconds=seconds,
+        )
+
+    async def release(self, holder: str) -> None:
+        """Give up what ``claim`` took; harmless if somebody else has it. Raises: store errors."""
+        name = f"session:{self._session_id}"
+        await self._place.shared.store.release_lease(await self._place.home(), name, holder=holder)
 
     async def close(self) -> None:
         """Say that the conversation is over: its recap is made, and with a model facts are looked

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,15 +17,16 @@ from weakref import WeakKeyDictionary
 import anyio.to_thread
 
 from secondcall import identity
-from secondcall.abc import Batch, Epoch, Scope
+from secondcall.abc import Batch, Epoch, Scope, Written
 from secondcall.checks import from_us, to_us
 from secondcall.context.known import Known, fact_text, know, learn, with_chains
-from secondcall.errors import InvalidValue, UserErased
+from secondcall.errors import InvalidValue, StoreBusy, UserErased
 from secondcall.facts.read import all_facts, chain_facts, joined, sensitive_items
 from secondcall.memory.buffering import Buffers
 from secondcall.memory.extracting import Extracting
+from secondcall.memory.overtaking import OwnWrites
 from secondcall.record.index import OpenIndex, fill_vectors, take_unembedded
-from secondcall.record.retain import Retention, read_policy
+from secondcall.record.retain import POLICY, Retention, policy_in, read_policy
 from secondcall.record.rows import embed
 from secondcall.record.seal import SEAL_CHANGES
 from secondcall.state.known import Workflows
@@ -35,7 +36,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from secondcall.abc import Clock, Document, Embedder, Header, LanguageModel, Store, TokenCounter
+    from secondcall.abc import (
+        Clock,
+        Document,
+        Embedder,
+        EntryKey,
+        Header,
+        LanguageModel,
+        Store,
+        StoredEntry,
+        TokenCounter,
+    )
     from secondcall.abc_state import StateStore
     from secondcall.memory.background import Background
     from secondcall.memory.metering import Meter
@@ -44,13 +55,14 @@ if TYPE_CHECKING:
     from secondcall.types import Fact, Trust
     from secondcall.usage import Layer
 
-__all__ = ["Place", "Shared", "SystemClock"]
+__all__ = ["Looked", "Place", "Shared", "SystemClock"]
 
 _DRAIN_STEP_SECONDS = 0.002
 _FACTS_WITH_VECTORS = 2_000
 """More are found by their words only, so that the first question costs no more for them."""
 _EMBED_STEP = 32
 _CHANGED_CHAINS = 64
+_FIRST_EPOCH_TRIES = 20
 _SPENT_ROWS = 500
 _SEAL_STEP = 64
 """How many changes pass before a handle looks again whether its tail has grown too long."""
@@ -88,6 +100,12 @@ class Shared:
     extract: bool = False
     """Whether the model is asked for facts in what is recorded."""
     extracting: Extracting = field(default_factory=Extracting)
+    beside: dict[tuple[str, str], Callable[[str, str], Awaitable[int]]] = field(
+        default_factory=dict[tuple[str, str], Callable[[str, str], Awaitable[int]]]
+    )
+    """What erases a user from places beside the store, by name and place."""
+    own_writes: OwnWrites = field(default_factory=OwnWrites)
+    """What this process wrote, and when that was acknowledged."""
     is_open: bool = False
     writing: int = 0
     recapped: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
@@ -227,6 +245,14 @@ def _changed_chains(known: Known, changed: Sequence[tuple[str, str]] | None) -> 
     return keys if len(keys) <= _CHANGED_CHAINS else None
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Headers that were just read, of the partitions that need no other reading, and entries."""
+
+    headers: Mapping[Scope, Header | None]
+    entries: Sequence[StoredEntry]
+
+
 @dataclass(slots=True, eq=False)
 class Place:
     """A user as a handle sees it: partitions and policy, looked up anew for each question, and an
@@ -271,31 +297,41 @@ class Place:
     async def scopes(self) -> tuple[Scope, ...]:
         """The canonical partition first, then those merged into it."""
         if self._scopes is None:
-            self._looked_at = time.monotonic()
-            found = await identity.partitions_of(self.shared.store, self.tenant_id, self.user_id)
-            scopes = tuple(Scope(self.tenant_id, "user", one) for one in found.user_ids)
-            if self._home not in (None, scopes[0]):
-                self._epoch = None
-            self._scopes, self._home = scopes, scopes[0]
+            return await self._seen_as(None)
         return self._scopes
 
-    async def look(self) -> Mapping[Scope, Header | None]:
-        """Look up partitions, policy and header anew, side by side; the headers that were read."""
-        self.look_again()
-        home, store = self._home, self.shared.store
-        if home is None:
-            await self.scopes()
-            return {}
-        scopes, policy, header = await asyncio.gather(
-            self.scopes(),
-            read_policy(store, home, self.shared.retention),
-            store.header(home),
+    async def _seen_as(self, person: identity.Person | None) -> tuple[Scope, ...]:
+        """The partitions, looked up from the user's own document, if that was just read."""
+        self._looked_at = time.monotonic()
+        found = await identity.partitions_of(
+            self.shared.store, self.tenant_id, self.user_id, person=person
         )
+        scopes = tuple(Scope(self.tenant_id, "user", one) for one in found.user_ids)
+        if self._home not in (None, scopes[0]):
+            self._epoch = None
+        self._scopes, self._home = scopes, scopes[0]
+        return scopes
+
+    async def look(self, entries: Sequence[EntryKey] = ()) -> Looked:
+        """Look up partitions, policy and header anew, in one read where nobody is merged, with
+        ``entries`` of the partition that was written to so far."""
+        self.look_again()
+        own = Scope(self.tenant_id, "user", self.user_id)
+        home, store = self._home or own, self.shared.store
+        if home == own:
+            seen = await store.glance(own, documents=[identity.DOCUMENT, POLICY], entries=entries)
+            scopes = await self._seen_as(
+                identity.person_in(self.user_id, seen.header, seen.documents[0])
+            )
+        else:
+            scopes, seen = await asyncio.gather(
+                self.scopes(), store.glance(home, documents=[POLICY], entries=entries)
+            )
         if scopes[0] != home:
-            return {}
-        self._retention = policy
-        self._last_look = scopes, policy
-        return {home: header}
+            return Looked({}, [])
+        self._retention = policy_in(home, seen.documents[-1], self.shared.retention)
+        self._last_look = scopes, self._retention
+        return Looked({home: seen.header}, seen.entries)
 
     async def home(self) -> Scope:
         """The partition that takes new writes."""
@@ -338,7 +374,7 @@ class Place:
 
     async def _first_epoch(self) -> Epoch:
         scope = await self.home()
-        while True:
+        for _ in range(_FIRST_EPOCH_TRIES):
             header = await self.shared.store.header(scope)
             if header is not None:
                 return header.epoch
@@ -348,11 +384,18 @@ class Place:
                     scope, Batch(), epoch=epoch, now_us=self.shared.now_us(), create=True
                 )
             except UserErased:  # another writer was first: take its epoch
+                await asyncio.sleep(0)
                 continue
             return epoch
+        raise StoreBusy(
+            f"user {self.user_id!r} was not made in {_FIRST_EPOCH_TRIES} tries: the store says "
+            "that nothing is stored of them, and refuses a first write as of somebody erased"
+        )
 
-    def appended(self, change: int, scope: Scope, epoch: Epoch) -> None:
+    def appended(self, written: Written, scope: Scope, epoch: Epoch) -> None:
         """See to the tail after a write: seal it in the background when it has grown long."""
+        change = written.change
+        self.shared.own_writes.note(scope, epoch, written)
         self._appended = scope, change
         if change - self._sealed < SEAL_CHANGES:
             return

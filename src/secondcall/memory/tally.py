@@ -26,6 +26,7 @@ __all__ = [
     "Row",
     "Tally",
     "added_up",
+    "can_be_added",
     "decode",
     "deletion",
     "ends_us",
@@ -42,6 +43,8 @@ _DAY_MARK = ".day"
 _MAX_RAW_CHARACTERS = 2_000
 _MAX_DAY_ROWS = 1_000
 _RECENT_CALLS = 1_000
+_MAX_NAME_CHARACTERS = 256
+_MAX_TOKENS = 1 << 53
 _KEY_OFFSET = 10**17
 """Makes every time of the years 1 to 9999 a number without a sign, so that keys sort by time."""
 
@@ -124,11 +127,11 @@ def _totals(sums: Mapping[str, _Sum]) -> dict[str, UsageTotal]:
 
 
 def sound(call: Call) -> Call:
-    """The call with numbers that can be added up, whatever an endpoint sent."""
+    """The call with names and numbers that can be kept and added up, whatever an endpoint sent."""
     cost: object = call.cost
     usable = isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost)
     return Call(
-        model=str(call.model),
+        model=str(call.model)[:_MAX_NAME_CHARACTERS],
         operation=call.operation,
         input_tokens=_whole(call.input_tokens),
         output_tokens=_whole(call.output_tokens),
@@ -138,7 +141,8 @@ def sound(call: Call) -> Call:
 
 
 def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX_TOKENS
+    return cast("int", value) if usable else 0
 
 
 def _key(at_us: int, mark: str) -> str:
@@ -157,8 +161,11 @@ def ends_us(document: Document) -> int:
 
 
 def first_key(since_us: int) -> str:
-    """No document that holds a call of this time or later has this key or a lower one."""
-    return _key(since_us - since_us % DAY_US - 1, "")
+    """No document that holds a call of this time or later has this key or a lower one.
+
+    A batch is named by its first call, and its others may be of the next day.
+    """
+    return _key(since_us - since_us % DAY_US - DAY_US - 1, "")
 
 
 def new_document(rows: Sequence[Row], *, keep_us: int) -> DocumentWrite:
@@ -176,6 +183,17 @@ def new_document(rows: Sequence[Row], *, keep_us: int) -> DocumentWrite:
 def deletion(document: Document) -> DocumentWrite:
     """Deletes a document as it was read."""
     return DocumentWrite(kind=KIND, key=document.key, body=None, expected_version=document.version)
+
+
+def can_be_added(documents: Sequence[Document], days: Mapping[str, Document]) -> list[Document]:
+    """Those of which all can be read, as can what there is of their days."""
+    unreadable = {key for key, day in days.items() if not decode(day)}
+    return [
+        one
+        for one in documents
+        if (rows := decode(one))
+        and unreadable.isdisjoint(_key(row.at_us - row.at_us % DAY_US, _DAY_MARK) for row in rows)
+    ]
 
 
 def added_up(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -20,9 +20,11 @@ from secondcall.memory.metering import Meter
 from secondcall.memory.shared import Place, Shared, SystemClock
 from secondcall.memory.stating import StateHandle, claim_due
 from secondcall.memory.user import UserMemory
+from secondcall.memory.warming import warm
 from secondcall.record.index import IndexCache
 from secondcall.record.retain import parse_retention
 from secondcall.record.seal import Sealer
+from secondcall.shortterm.measure import SafeCounter
 from secondcall.state.known import Workflows
 from secondcall.types import Caller
 
@@ -89,7 +91,7 @@ class Memory:
             embedder=embedder,
             model=model,
             extract=extract,
-            counter=registry.default_counter() if counter is None else counter,
+            counter=SafeCounter.of(registry.default_counter() if counter is None else counter),
             clock=clock,
             cache=IndexCache(
                 store, embedder, max_bytes=check_limit("index_bytes", index_bytes, maximum=1 << 50)
@@ -115,6 +117,35 @@ class Memory:
         """The tenant that this handle is bound to."""
         return self._tenant_id
 
+    @property
+    def counter(self) -> TokenCounter:
+        """What tokens are counted with: the counter that was given, made safe from failing."""
+        return self._shared.counter
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open, by ``async with``."""
+        return self._shared.is_open
+
+    @property
+    def place(self) -> str:
+        """Tells this memory's store from others on the machine; see ``Store.place``."""
+        return self._shared.store.place
+
+    def beside(
+        self, name: str, place: str, erase: Callable[[str, str], Awaitable[int]] | None
+    ) -> None:
+        """Make known what is kept of users beside the store, such as journals in a folder.
+
+        ``forget`` awaits ``erase(tenant_id, user_id)`` for each partition and puts the count into
+        its receipt under ``name``; an error makes the receipt incomplete. The same name and
+        ``place`` again replaces it, ``None`` takes it away.
+        """
+        if erase is None:
+            self._shared.beside.pop((name, place), None)
+        else:
+            self._shared.beside[name, place] = erase
+
     def tenant(self, tenant_id: str) -> Memory:
         """The same store for another tenant, sharing pools and caches. Close only the first."""
         return Memory(self._shared, check_id("tenant_id", tenant_id), owner=False)
@@ -125,7 +156,7 @@ class Memory:
             self._shared.is_open = True
             self._shared.background.open()
             self._shared.background.start(
-                "phone", lambda: anyio.to_thread.run_sync(identity.warm_phone)
+                "warm", lambda: anyio.to_thread.run_sync(warm, lambda: self._shared.is_open)
             )
         return self
 

@@ -73,6 +73,10 @@ class UserMemory:
         """How far the identity is proved; a *claimed* caller is shown nothing sensitive."""
         return self._place.trust
 
+    def now(self) -> datetime:
+        """The time by the memory's clock."""
+        return self._place.shared.clock.now()
+
     async def session(self, session_id: str) -> SessionMemory:
         """One conversation, new or going on; what is recorded through it is durable at once.
 
@@ -93,11 +97,9 @@ class UserMemory:
     async def known(self) -> bool:
         """Whether anything was ever recorded or remembered of this user."""
         self._place.look_again()
-        for scope in await self._place.scopes():
-            header = await self._place.shared.store.header(scope)
-            if header is not None and header.change > 0:
-                return True
-        return False
+        store = self._place.shared.store
+        headers = [await store.header(scope) for scope in await self._place.scopes()]
+        return any(header is not None and header.change > 0 for header in headers)
 
     async def items(
         self,
@@ -190,7 +192,7 @@ class UserMemory:
         it is told again. Where facts belong: ``docs/which-layer.md``.
 
         Raises: ``InvalidValue`` (also for a circle), ``UnknownName`` for an unknown ground,
-        ``TooLarge``, ``UserErased``, ``VersionConflict``.
+        ``TooLarge``, ``UserErased``, ``VersionConflict`` when others were faster for 30 seconds.
         """
         fact = new_fact(
             predicate,

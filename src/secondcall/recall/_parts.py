@@ -98,10 +98,10 @@ class SealedPart:
         if not len(one.terms):
             return [None] * len(hashes)
         places = np.minimum(np.searchsorted(one.terms, hashes), len(one.terms) - 1)
-        starts, ends = one.term_starts[places].tolist(), one.term_starts[places + 1].tolist()
         found: list[Found | None] = [None] * len(hashes)
         for number in np.flatnonzero(one.terms[places] == hashes).tolist():
-            span = slice(starts[number], ends[number])
+            place = places[number]
+            span = slice(int(one.term_starts[place]), int(one.term_starts[place + 1]))
             found[number] = (one.posting_rows[span], one.posting_counts[span])
         return found
 

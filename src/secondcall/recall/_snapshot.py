@@ -125,14 +125,14 @@ class Snapshot:
             return {}
         wanted = np.array(hashes, np.uint64)
         by_part = [part.postings(wanted, self._rows) for part in self._parts]
-        bases = [part.base for part in self._parts]
+        bases = [np.int64(part.base) for part in self._parts]
         joined: dict[int, Postings] = {}
         for term, *several in zip(hashes, *by_part, strict=True):
             known = [(base, *one) for base, one in zip(bases, several, strict=True) if one]
             if known:
-                owners = np.concatenate([rows for _, rows, _ in known], dtype=np.int64)
-                owners += np.repeat([base for base, _, _ in known], [len(r) for _, r, _ in known])
-                counts = np.concatenate([counts for _, _, counts in known], dtype=np.float32)
+                rows = [base + rows for base, rows, _ in known]
+                counts = np.concatenate([counts for *_, counts in known], dtype=np.float32)
+                owners = rows[0] if len(rows) == 1 else np.concatenate(rows)
                 joined[term] = Postings(rows=owners, counts=counts)
         return joined
 
@@ -175,15 +175,18 @@ class Snapshot:
         """Rows as they are handed out, with so many neighbours on either side."""
         if not rows:
             return []
-        shares = np.stack([part[list(rows)] for part in scored.parts.values()], axis=1)
-        totals = scored.total[list(rows)].tolist()
+        places = np.array(rows, np.intp)
+        shares = np.stack([part[places] for part in scored.parts.values()], axis=1).tolist()
+        totals = scored.total[places].tolist()
+        columns = (self.view.at_us, self._changes, self._positions)
+        numbers = zip(*(column[places].tolist() for column in columns), strict=True)
         return [
             Hit(
                 key=self._key(row),
                 score=round(total, 6),
-                at_us=int(self.view.at_us[row]),
-                change=int(self._changes[row]),
-                position=int(self._positions[row]),
+                at_us=at_us,
+                change=change,
+                position=position,
                 features={
                     name: round(share, 6)
                     for name, share in zip(scored.parts, several, strict=True)
@@ -192,7 +195,9 @@ class Snapshot:
                 before=self._around(row, self.view.before, neighbours)[::-1],
                 after=self._around(row, self.view.after, neighbours),
             )
-            for row, total, several in zip(rows, totals, shares.tolist(), strict=True)
+            for row, total, several, (at_us, change, position) in zip(
+                rows, totals, shares, numbers, strict=True
+            )
         ]
 
     def _around(self, row: int, links: npt.NDArray[np.int32], count: int) -> list[EntryKey]:
@@ -224,17 +229,14 @@ class Snapshot:
         rows = np.flatnonzero(scored.found)
         size = max(64, 8 * limit)
         while True:
-            best = rows
-            if size < len(rows):
-                least = np.partition(scored.total[rows], len(rows) - size)[len(rows) - size]
-                best = rows[scored.total[rows] >= least]
-                rows = rows[scored.total[rows] < least]
-            else:
-                rows = rows[:0]
-            yield from self._sorted(best, scored.total)
-            size *= 8
-            if not len(rows):
+            if size >= len(rows):
+                yield from self._sorted(rows, scored.total)
                 return
+            totals = scored.total[rows]
+            least = np.partition(totals, len(rows) - size)[len(rows) - size]
+            yield from self._sorted(rows[totals >= least], scored.total)
+            rows = rows[totals < least]
+            size *= 8
 
     def _sorted(self, rows: npt.NDArray[np.intp], total: npt.NDArray[np.float32]) -> list[int]:
         at_us = self.view.at_us

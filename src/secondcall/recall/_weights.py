@@ -20,9 +20,10 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
     "people": {
         "word": 1.0,
         "word_before": 0.6,
-        "session_word": 0.4,
+        "session_word": 0.3,
+        "around": 0.4,
         "meaning": 1.0,
-        "meaning_after": 0.3,
+        "meaning_after": 0.2,
         "speaker": 0.8,
         "time": 1.0,
         "length": 0.8,

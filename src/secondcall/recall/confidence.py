@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from secondcall.recall.query import Query
     from secondcall.recall.rank import Postings
 
-__all__ = ["DEFAULT_CONFIDENCE", "confidence", "coverage"]
+__all__ = ["DEFAULT_CONFIDENCE", "confidence", "confidence_then", "coverage"]
 
 DEFAULT_CONFIDENCE = 0.08
 """Below it nothing is found. Chosen so that few questions of their own record are lost, also where
@@ -34,23 +34,38 @@ _LONG = 10
 """Of a question of more terms no item has all; so many count as the whole of it."""
 _MEANING, _WORDS, _START = 10.8, 5.1, -7.32
 _WORDS_ALONE, _START_ALONE = 7.7, -4.66
+_OF_THEN, _SURE_OF_THEN = 0.3, 0.3
+"""What was said in a time that the question names, and has so much of its other words, answers it
+as likely at least as this."""
 
 
 def coverage(
-    query: Query, postings: Mapping[int, Postings], live: npt.NDArray[np.bool_]
+    query: Query,
+    postings: Mapping[int, Postings],
+    live: npt.NDArray[np.bool_],
+    *,
+    beside_times: bool = False,
 ) -> npt.NDArray[np.float32]:
-    """For each row the share of the question's own terms that stand in it, weighted by rarity."""
+    """For each row the share of the question's own terms that stand in it, weighted by rarity; with
+    ``beside_times`` of those that name no time."""
+    terms = [one for one in query.hashes if not beside_times or one in query.beside]
     alive = max(_LEAST_ROWS, int(np.count_nonzero(live)))
     value = np.zeros(len(live), dtype=np.float32)
     whole = 0.0
-    for term in query.hashes:
+    for term in terms:
         rows = postings[term].rows if term in postings else np.empty(0, np.int64)
         found = int(np.count_nonzero(live[rows]))
         rarity = math.log1p((alive - found + 0.5) / (found + 0.5))
         whole += rarity
         value[rows] += np.float32(rarity)
-    whole *= min(1.0, _LONG / max(1, len(query.hashes)))
+    whole *= min(1.0, _LONG / max(1, len(terms)))
     return np.minimum(value / np.float32(max(whole, 1e-6)), np.float32(1))
+
+
+def confidence_then(covered: float) -> float:
+    """How likely an item from the time that a question names answers it, from the share of the
+    other terms that stand in it; 0 when too few do."""
+    return _SURE_OF_THEN if covered >= _OF_THEN else 0.0
 
 
 def confidence(query: Query, covered: float, cosine: float | None, *, rows: int) -> float:

@@ -24,7 +24,9 @@ from secondcall.recall._columns import Columns
 from secondcall.recall._parts import Part, SealedPart, TailPart
 from secondcall.recall._snapshot import Filter, Grouping, Hit, SearchResult, Snapshot
 from secondcall.recall.analyze import ANALYZER_ID, Analyzer
+from secondcall.recall.by_session import for_sessions
 from secondcall.recall.explain import reading
+from secondcall.recall.newest import DEPTH, newest_first
 from secondcall.recall.query import Query, parse
 from secondcall.recall.rank import Postings, View, echo, score, signals, weighted
 from secondcall.recall.segment import IndexRow, Removal, Segment, key_hash, quantize
@@ -50,6 +52,7 @@ class UserIndex:
         self._removed: dict[int, int] = {}
         self._dimensions = 0
         self._live_count = 0
+        self._whole: Snapshot | None = None
 
     def __len__(self) -> int:
         """How many items can be found: entries that were corrected or removed do not count."""
@@ -58,7 +61,7 @@ class UserIndex:
     @property
     def nbytes(self) -> int:
         """About how much memory the index takes."""
-        columns = 70 * len(self._columns) + 100 * len(self._rows_by_key)
+        columns = 110 * len(self._columns) + 100 * len(self._rows_by_key)
         return columns + sum(part.nbytes for part in self._parts)
 
     def add_segment(self, segment: Segment) -> None:
@@ -78,6 +81,7 @@ class UserIndex:
                 f"{self.embedder_id!r}; reindex"
             )
         with self._lock:
+            self._whole = None
             self._expect_width(width)
             base = len(self._columns)
             self._columns.append_segment(segment, np.ones(len(segment), np.bool_))
@@ -100,6 +104,7 @@ class UserIndex:
         prepared = [(row, key_hash(row.key), _ANALYZER.hashes(row.text)) for row in rows]
         quantized = None if vectors is None else quantize(vectors)
         with self._lock:
+            self._whole = None
             if vectors is not None and len(rows):
                 self._expect_width(vectors.shape[1])
             for place, (row, name, hashes) in enumerate(prepared):
@@ -112,6 +117,7 @@ class UserIndex:
     def remove(self, entries: Iterable[EntryKey | Removal]) -> None:
         """Mask items. A ``Removal`` spares entries with a higher change number than its own."""
         with self._lock:
+            self._whole = None
             for entry in entries:
                 if isinstance(entry, Removal):
                     self._remove(key_hash(entry.key), entry.change)
@@ -146,9 +152,10 @@ class UserIndex:
         ``oldest_us`` by kind) say what may be found; what surrounds a row still counts for it.
         ``exclude_keys`` are left out altogether, as if they had never been said. Items with the
         same words from the same mouth are found once. By "turn" or "session", the best item of
-        each. Ties go by later time, then item id. Of a question with more than 24 known words the
-        rarest count. With ``time`` "hard" only what lies in a time that the question names passes.
-        Below ``least_confidence`` nothing is found. ``also`` has the ``key_hash`` of rows whose
+        each; where named people talk, a session's further items count for it. Ties go by later
+        time, then item id. Of a question with more than 24 known words the rarest count. With
+        ``time`` "hard" only what lies in a time that the question names passes. Below
+        ``least_confidence`` nothing is found. ``also`` has the ``key_hash`` of rows whose
         scores are wanted too, found or not.
         """
         if limit < 1:
@@ -181,8 +188,13 @@ class UserIndex:
         scored = score(view, query, postings, query_vector, allowed)
         if scored is None:
             return SearchResult(hits=(), reason_if_empty=_why(query.hashes, query_text))
+        if by == "session":
+            scored = for_sessions(view, scored)
         scores = self._scores_of(also, scored.total, allowed)
-        hits = snapshot.hits(snapshot.choose(scored, by=by, limit=limit), scored, neighbours)
+        rows = snapshot.choose(scored, by=by, limit=max(limit, DEPTH))
+        if query.about_now:
+            scored, rows = newest_first(view, scored, rows)
+        hits = snapshot.hits(rows[:limit], scored, neighbours)
         sure = scored.confidence >= least_confidence
         reason = None if sure else _unsure(scored.confidence, least_confidence)
         return SearchResult(
@@ -294,11 +306,18 @@ class UserIndex:
             self._live_count -= 1
 
     def _snapshot(self, exclude_keys: Collection[EntryKey]) -> Snapshot:
+        """The index as it stands; as long as nothing is added, the same for each question that
+        hides nothing, with what was computed of it."""
         hidden = [key_hash(key) for key in exclude_keys]
         with self._lock:
-            self._columns.link()
             rows = [row for name in hidden if (row := self._rows_by_key.get(name)) is not None]
-            return Snapshot(self._columns, tuple(self._parts), rows)
+            if self._whole is not None and not rows:
+                return self._whole
+            self._columns.link()
+            snapshot = Snapshot(self._columns, tuple(self._parts), rows)
+            if not rows:
+                self._whole = snapshot
+            return snapshot
 
 
 def _within_time(

@@ -83,9 +83,9 @@ _FILLERS = _words(
 _SKIPPED = _FILLERS | _BREAKS
 _HEDGES = re.compile(r"\b(?:you know|i mean|sort of|kind of)\b", re.IGNORECASE)
 _NEGATION = re.compile(
-    r"n['\u2019]t\b|\b(?:not?|never|cannot|without|longer|instead|rather|over)\b", re.IGNORECASE
+    r"n['\u2019]t\b|\b(?:not?|never|cannot|without|longer|instead|rather|over)\b"
 )
-_PREFIXED = re.compile(r"\b(?:un|dis|i[mnr]|ex|out|up|down|non-)\w+", re.IGNORECASE)
+_PREFIXED = re.compile(r"\b(?:un|dis|i[mnr]|ex|out|up|down|non-)\w+")
 _QUOTED = re.compile(r"[\"\u201c][^\"\u201d]*[\"\u201d]|(?<!\w)'[^']{3,60}'(?!\w)")
 _REQUESTS = _words("can could would will")
 _PRONOUNS = _words("i you we they he she it one someone anyone")
@@ -128,7 +128,7 @@ def intent(question: str) -> Stance:
     either = bool(tokens) and tokens[0] in _AUXILIARIES and not _QUESTION_WORDS & set(tokens)
     if either:
         tokens[0] = tokens[0].removesuffix("n't")
-    signs, loose = _signs(_uninverted(tokens))
+    signs, loose, _ = _signs(_uninverted(tokens))
     if either:
         signs = [
             (kind, sign)
@@ -156,12 +156,27 @@ def attitude_words(wanted: Stance) -> Sequence[str]:
 
 
 def may_deny(text: str, wanted: Stance) -> bool:
-    """Whether a text has a negation, or a word whose prefix turns a wanted one: without them no
-    plain word in it is denied."""
-    if _NEGATION.search(text) is not None:
+    """Whether a wanted word stands shortly after a negation, or a word whose prefix turns one:
+    without that no plain word in the text that is wanted is denied."""
+    if len(text) > _MAX_CHARACTERS:
+        return False
+    lowered = text.lower()
+    if _NEGATION.search(lowered) is not None and _follows_denial(_tokens(text), wanted):
         return True
-    words = _PREFIXED.findall(text.lower()) if len(text) <= _MAX_CHARACTERS else ()
+    words = _PREFIXED.findall(lowered)
     return any(kind in wanted for word in words for kind, _ in _names(word))
+
+
+def _follows_denial(tokens: Sequence[str], wanted: Stance) -> bool:
+    near = 0
+    for place, token in enumerate(tokens):
+        if token == "over" or _denies(tokens, place):
+            near = _DENIED_WORDS
+        elif near:
+            near -= 1
+            if _names(token)[0][0] in wanted:
+                return True
+    return False
 
 
 def looks_further(wanted: Stance) -> bool:
@@ -185,7 +200,11 @@ def _sentences(text: str) -> Sequence[Sequence[tuple[str, int]]]:
     """The signs of each sentence; none of a text too long to be for or against something."""
     if len(text) > _MAX_CHARACTERS:
         return ()
-    return [_signs(_tokens(one))[0] for one in _SENTENCE.split(text)]
+    found: list[list[tuple[str, int]]] = []
+    for one in _SENTENCE.split(text):
+        signs, _, denied = _signs(_tokens(one))
+        found.append([*signs, *denied])
+    return found
 
 
 def opposition(wanted: Stance, found: Stance) -> float:
@@ -222,16 +241,22 @@ def _tokens(text: str) -> list[str]:
     return _TOKEN.findall(plain)
 
 
-def _signs(tokens: Sequence[str]) -> tuple[list[tuple[str, int]], bool]:
-    """The sides that the clauses take, and whether a negation was left that turns no action."""
+def _signs(
+    tokens: Sequence[str],
+) -> tuple[list[tuple[str, int]], bool, list[tuple[str, int]]]:
+    """The sides that the clauses take, whether a negation was left that turns no action, and the
+    words of the actions that are denied: "won't pay for it" against "what will they pay?"."""
     found: list[tuple[str, int]] = []
+    denied: list[tuple[str, int]] = []
     loose = False
     for clause in _clauses(tokens):
         actions, plain, left = _actions(clause)
         loose |= left
         found += _led(clause, actions)
         found += _plain_words(clause, plain)
-    return found, loose
+        words = (clause[action.place] for action in actions if action.turned)
+        denied += [(f"{_WORD}{stem(word)}", -1) for word in words if not is_stop_word(word)]
+    return found, loose, denied
 
 
 def _clauses(tokens: Sequence[str]) -> Iterator[list[str]]:

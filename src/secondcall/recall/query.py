@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from secondcall.recall.analyze import Analyzer, term_hash, terms
-from secondcall.recall.polarity import attitude_words, intent
-from secondcall.recall.related import related
+from secondcall.recall.polarity import attitude_words, intent, looks_further
+from secondcall.recall.related import NEAREST, RELATED, related
 from secondcall.recall.talks import Talk, anchors, order, talk, without_times
 from secondcall.recall.times import TimeHint, time_hints
 
@@ -36,12 +36,14 @@ _ASSISTANT = re.compile(
 )
 _USER = re.compile(r"\b(?:I|me|my|mine|myself|I'm|I've|I'd|we|our|us)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+")
+_PAST = re.compile(r"\b(?:did|was|were|had|used to)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A question taken apart. ``hashes`` are its distinct terms without the speakers' names,
-    ``related`` the terms near to one of them, with how near (0.5 to 1)."""
+    ``related`` the terms near to one of them, with how near (0.5 to 1), ``near`` the nearest four
+    of each (from 0.4 on) where named people talk."""
 
     text: str
     hashes: Sequence[int]
@@ -53,15 +55,29 @@ class Query:
     talk: Talk | None = None
     anchors: Sequence[tuple[Literal["before", "after"], Sequence[int]]] = ()
     order: Literal["first", "last"] | None = None
-    beside_times: int = 0
-    """How many terms there are beside those that name a time."""
+    beside: frozenset[int] = frozenset()
+    """The terms beside those that name a time."""
+    near: Mapping[int, Sequence[tuple[int, float]]] = field(
+        default_factory=dict[int, Sequence[tuple[int, float]]]
+    )
     attitude: Sequence[int] = ()
     """The terms that say the liking or disliking that is asked for."""
 
     @property
+    def about_now(self) -> bool:
+        """Whether it names no time, and asks neither for the first of several nor for what somebody
+        did: "when did I cancel it?" is answered by the cancelling, however old."""
+        spoken = self.talk is not None and not self.talk.since
+        before = any(side == "before" for side, _ in self.anchors)
+        did = _PAST.search(self.text) is not None and looks_further(intent(self.text))
+        event = did and self.order != "last"
+        return not (self.times or spoken or before or event or self.order == "first")
+
+    @property
     def all_hashes(self) -> Sequence[int]:
         """The terms to look up: its own, then those that are only near."""
-        near = (other for several in self.related.values() for other, _ in several)
+        several = (*self.related.values(), *self.near.values())
+        near = (other for others in several for other, _ in others)
         return list(dict.fromkeys((*self.hashes, *near, *self.attitude)))
 
 
@@ -75,10 +91,13 @@ def parse(text: str, *, at: datetime, speakers: Sequence[str], analyzer: Analyze
     named, cut = _named(clamped, speakers)
     hashes = dict.fromkeys(analyzer.hashes(clamped))
     kept = [name for name in hashes if name not in cut] or list(hashes)
+    others = related(kept[:_MAX_RELATED])
+    people = sum(map(bool, speakers)) > 1
     return Query(
         text=clamped,
         hashes=kept,
-        related=related(kept[:_MAX_RELATED]),
+        related=_from(RELATED, others),
+        near={term: several[:NEAREST] for term, several in others.items()} if people else {},
         role=_role(clamped),
         speakers=named,
         times=time_hints(clamped, at=at),
@@ -86,9 +105,17 @@ def parse(text: str, *, at: datetime, speakers: Sequence[str], analyzer: Analyze
         talk=talk(clamped),
         anchors=[(one.side, analyzer.hashes(one.words)) for one in anchors(clamped)],
         order=order(clamped),
-        beside_times=len(set(analyzer.hashes(without_times(clamped, at=at)))),
+        beside=frozenset(analyzer.hashes(without_times(clamped, at=at))),
         attitude=_attitude(clamped, analyzer),
     )
+
+
+def _from(
+    least: float, others: Mapping[int, Sequence[tuple[int, float]]]
+) -> dict[int, Sequence[tuple[int, float]]]:
+    """The others that are so near at least, of the terms that have any."""
+    found = {term: [one for one in several if one[1] >= least] for term, several in others.items()}
+    return {term: several for term, several in found.items() if several}
 
 
 def _attitude(text: str, analyzer: Analyzer) -> Sequence[int]:

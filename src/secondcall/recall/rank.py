@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from secondcall.recall._weights import PROFILES
-from secondcall.recall.confidence import confidence, coverage
+from secondcall.recall.around import around
+from secondcall.recall.confidence import confidence, confidence_then, coverage
 from secondcall.recall.query import Query
 from secondcall.recall.when import near_times
 
@@ -27,6 +29,7 @@ __all__ = [
     "profile_of",
     "score",
     "signals",
+    "vector_of",
     "weighted",
 ]
 
@@ -56,12 +59,13 @@ class Postings:
     counts: npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class View:
     """An index as it stood at one moment. All columns have one entry a row; ``live`` masks rows.
 
     ``before`` and ``after`` are the rows that precede and follow in the session, or -1.
     ``mention_rows`` speak of ``mention_days`` days from ``mention_starts`` on, counted from 1970.
+    What is the same for every question is computed with the first.
     """
 
     live: Mask
@@ -79,6 +83,46 @@ class View:
     mention_rows: npt.NDArray[np.int64]
     mention_starts: npt.NDArray[np.int64]
     mention_days: npt.NDArray[np.int64]
+
+    @cached_property
+    def live_rows(self) -> npt.NDArray[np.intp]:
+        """The numbers of the live rows, ascending."""
+        return np.flatnonzero(self.live)
+
+    @cached_property
+    def relative_lengths(self) -> Floats:
+        """The length of each row, by that of a live one on average."""
+        lengths = np.where(self.live, self.lengths, np.float32(0))
+        mean = float(lengths.sum(dtype=np.float64)) / max(1, len(self.live_rows))
+        return self.lengths / max(mean, 1e-6)
+
+    @cached_property
+    def relative_session_lengths(self) -> tuple[Floats, int]:
+        """The length of each session, by that of one on average, and how many have a live row."""
+        count = len(self.sessions)
+        lengths = np.where(self.live, self.lengths, np.float32(0))
+        summed = np.bincount(self.session_numbers, lengths, count)
+        alive = np.bincount(self.session_numbers[self.live], minlength=count)
+        sessions = int(np.count_nonzero(alive))
+        mean = float(summed.sum()) / max(1, sessions)
+        return (summed / max(mean, 1e-6)).astype(np.float32), sessions
+
+    @cached_property
+    def links(self) -> Mapping[str, npt.NDArray[np.intp]]:
+        """``before`` and ``after`` as numpy looks rows up with."""
+        return {"before": self.before.astype(np.intp), "after": self.after.astype(np.intp)}
+
+    @cached_property
+    def profile(self) -> str:
+        """The kind of record; see ``profile_of``."""
+        messages = self.role_numbers[self.live]
+        if "assistant" in self.roles:
+            spoken = int(np.count_nonzero(messages == self.roles.index("assistant")))
+            if 10 * spoken >= len(messages):
+                return "assistant"
+        counts = np.bincount(self.speaker_numbers[self.live], minlength=len(self.speakers))
+        named = sum(1 for name, count in zip(self.speakers, counts, strict=True) if name and count)
+        return "people" if named >= 2 else "assistant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,29 +156,47 @@ def score(
         evidence = then if evidence is None else np.maximum(evidence, then)
     if evidence is None:
         return None
-    covered = float(coverage(query, postings, view.live)[allowed].max(initial=0))
-    best = None if cosines is None else float(cosines[allowed].max(initial=0))
+    covered = _most(coverage(query, postings, view.live), allowed)
+    best = None if cosines is None else _most(cosines, allowed)
     said = [postings[term].rows for term in query.attitude if term in postings]
     sure = float(
         (then is not None and bool((then[allowed] > 0).any()))
         or any(bool(allowed[rows].any()) for rows in said)
     )
+    sure = max(sure, _sure_of_then(view, query, postings, found, allowed))
     parts = weighted(found, weights)
-    if "echo" in weights:
-        parts |= weighted(echo(view, parts), weights)
     total = _total(parts, len(view.live))
+    if "echo" in weights:
+        heard = weighted(_echo(view, np.round(total, 6)), weights)
+        parts |= heard
+        for part in heard.values():
+            total += part
     return Scored(
-        total=total,
+        total=np.round(total, 6),
         parts=parts,
         found=allowed & (evidence > 0),
         confidence=max(sure, confidence(query, covered, best, rows=int(allowed.sum()))),
     )
 
 
+def _sure_of_then(
+    view: View,
+    query: Query,
+    postings: Mapping[int, Postings],
+    found: Mapping[str, Floats],
+    allowed: Mask,
+) -> float:
+    """How sure the best of what was said in the time that the question names makes it."""
+    if "time" not in found:
+        return 0.0
+    inside = allowed & (found["time"] >= np.float32(0.5))
+    return confidence_then(_most(coverage(query, postings, view.live, beside_times=True), inside))
+
+
 def _asked_time(query: Query, found: Mapping[str, Floats]) -> Floats | None:
     """Where a question asks for a time and hardly anything else, what lies in that time: "what did
     we say yesterday?" is answered by whatever was said then."""
-    if query.beside_times > _FEW_TERMS or "time" not in found:
+    if len(query.beside) > _FEW_TERMS or "time" not in found:
         return None
     return np.where(found["time"] >= np.float32(0.5), found["time"], np.float32(0))
 
@@ -152,7 +214,13 @@ def _total(parts: Mapping[str, Floats], rows: int) -> Floats:
     total = np.zeros(rows, dtype=np.float32)
     for part in parts.values():
         total += part
-    return np.round(total, 6)
+    return total
+
+
+def _most(values: Floats, allowed: Mask) -> float:
+    """The greatest value of a row that may be found, or 0."""
+    inside = values if allowed.all() else values[allowed]
+    return float(inside.max(initial=0))
 
 
 def profile_of(view: View) -> str:
@@ -160,14 +228,7 @@ def profile_of(view: View) -> str:
 
     People: at least two named speakers, and fewer than one message in ten by an assistant.
     """
-    messages = view.role_numbers[view.live]
-    if "assistant" in view.roles:
-        spoken = int(np.count_nonzero(messages == view.roles.index("assistant")))
-        if 10 * spoken >= len(messages):
-            return "assistant"
-    counts = np.bincount(view.speaker_numbers[view.live], minlength=len(view.speakers))
-    named = sum(1 for name, count in zip(view.speakers, counts, strict=True) if name and count)
-    return "people" if named >= 2 else "assistant"
+    return view.profile
 
 
 def signals(
@@ -187,6 +248,10 @@ def signals(
     if words is not None:
         found["word"], found["session_word"], found["evidence"] = words
         found |= _around(view, "word", words[0], wanted)
+    if wanted is None or "around" in wanted:
+        said = around(view, query, postings)
+        if said is not None:
+            found["around"] = _scaled(said, view.live)
     meaning = None if vector is None else _meaning(view, vector)
     if meaning is not None:
         found["meaning"], near = meaning
@@ -217,14 +282,13 @@ def _keywords(
     whichever is more. Sessions go by the question's own terms. The third is above 0 where an item
     or its session has a term at all.
     """
-    alive = int(np.count_nonzero(view.live))
+    alive = len(view.live_rows)
     if alive < len(view.live):
         postings = {term: _alive(one, view.live) for term, one in postings.items()}
     postings = {term: one for term, one in postings.items() if len(one.rows)}
     if not postings:
         return None
-    lengths = np.where(view.live, view.lengths, np.float32(0))
-    relative = view.lengths / max(float(lengths.sum(dtype=np.float64)) / alive, 1e-6)
+    relative = view.relative_lengths
     items = np.zeros(len(view.live), dtype=np.float32)
     for term in sorted(query.hashes, key=lambda term: _rarity(postings.get(term)))[:_MAX_TERMS]:
         _add_term(items, term, query.related.get(term, ()), postings, relative, alive)
@@ -232,7 +296,7 @@ def _keywords(
         liked = [(term, _SAME_ATTITUDE) for term in query.attitude]
         _add_term(items, _NO_TERM, liked, postings, relative, alive)
     own = sorted((postings[term] for term in query.hashes if term in postings), key=_rarity)
-    spread = _sessions(view, own[:_MAX_TERMS], lengths)[view.session_numbers]
+    spread = _sessions(view, own[:_MAX_TERMS])[view.session_numbers]
     return _scaled(items, view.live), _scaled(spread, view.live), np.maximum(spread, items)
 
 
@@ -267,12 +331,10 @@ def _add_term(
     items += best
 
 
-def _sessions(view: View, kept: Sequence[Postings], lengths: Floats) -> Floats:
+def _sessions(view: View, kept: Sequence[Postings]) -> Floats:
     """BM25 of each session as one text."""
     count = len(view.sessions)
-    in_session = np.bincount(view.session_numbers, lengths, count)
-    sessions = int(np.count_nonzero(np.bincount(view.session_numbers[view.live], minlength=count)))
-    relative = (in_session / max(float(in_session.sum()) / sessions, 1e-6)).astype(np.float32)
+    relative, sessions = view.relative_session_lengths
     found = np.zeros(count, dtype=np.float32)
     for one in kept:
         counts = np.bincount(view.session_numbers[one.rows], one.counts, count).astype(np.float32)
@@ -319,17 +381,18 @@ def _cosines(
         return None
     step = np.float32(largest / max(1, (2**24 - 1) // (127 * len(vector))))
     whole = np.rint(vector / step).astype(np.float32)
-    scores = np.zeros(len(view.live), dtype=np.float32)
-    known = np.zeros(len(view.live), dtype=np.bool_)
+    count = len(view.live) if among is None else len(among)
+    scores = np.zeros(count, dtype=np.float32)
+    known = np.zeros(count, dtype=np.bool_)
     for base, vectors, scales in view.blocks:
-        rows: slice | npt.NDArray[np.intp] = slice(base, base + len(vectors))
+        begin, end = base, base + len(vectors)
         if among is not None:
-            begin, end = np.searchsorted(among, (base, base + len(vectors)))
-            rows = among[begin:end]
-            vectors, scales = vectors[rows - base], scales[rows - base]
-        scores[rows] = _products(vectors, whole) * (scales * step)
-        known[rows] = scales > 0
-    known &= view.live
+            begin, end = np.searchsorted(among, (begin, end))
+            rows = among[begin:end] - base
+            vectors, scales = vectors[rows], scales[rows]
+        scores[begin:end] = _products(vectors, whole) * (scales * step)
+        known[begin:end] = scales > 0
+    known &= view.live if among is None else view.live[among]
     return (scores, known) if known.any() else None
 
 
@@ -341,8 +404,14 @@ def echo(view: View, parts: Mapping[str, Floats]) -> dict[str, Floats]:
     third, count by their scores (what Rocchio 1971 calls feedback, here blind). Of a long record
     the 1,024 best rows hear it, and those that tie with the last of them.
     """
-    total = np.where(view.live, _total(parts, len(view.live)), np.float32(-1))
-    hearing = np.flatnonzero(view.live)
+    return _echo(view, np.round(_total(parts, len(view.live)), 6))
+
+
+def _echo(view: View, total: Floats) -> dict[str, Floats]:
+    """The same from the scores so far."""
+    hearing = view.live_rows
+    if len(hearing) < len(total):
+        total = np.where(view.live, total, np.float32(-1))
     if len(hearing) > _HEARING:
         hearing = np.flatnonzero(total >= np.partition(total, -_HEARING)[-_HEARING])
     if not len(hearing):
@@ -354,12 +423,17 @@ def echo(view: View, parts: Mapping[str, Floats]) -> dict[str, Floats]:
     order = first[np.lexsort((first, -view.at_us[first], -total[first]))]
     third = max(total[order[:_ECHOED][-1]], np.float32(1e-6))
     best = order[:_MOST_ECHOED][total[order[:_MOST_ECHOED]] >= third]
-    vector = sum((total[row] * _vector_of(view, int(row)) for row in best), np.zeros(1, np.float32))
+    vector = sum((total[row] * vector_of(view, int(row)) for row in best), np.zeros(1, np.float32))
     found = _cosines(view, vector, hearing) if len(vector) > 1 else None
-    return {} if found is None else {"echo": _scaled(*found)}
+    if found is None:
+        return {}
+    heard = np.zeros(len(total), dtype=np.float32)
+    heard[hearing] = _scaled(*found)
+    return {"echo": heard}
 
 
-def _vector_of(view: View, row: int) -> Floats:
+def vector_of(view: View, row: int) -> Floats:
+    """A row's vector, or a single zero where it has none."""
     for base, vectors, scales in view.blocks:
         if base <= row < base + len(vectors):
             return vectors[row - base].astype(np.float32) * scales[row - base]
@@ -399,7 +473,7 @@ def _around(
 ) -> dict[str, Floats]:
     """The signals of the rows one and two places away, 0 where there are none."""
     found: dict[str, Floats] = {}
-    for side, links in (("before", view.before), ("after", view.after)):
+    for side, links in view.links.items():
         near, far = f"{name}_{side}", f"{name}_{side}2"
         if wanted is None or near in wanted or far in wanted:
             found[near] = _shifted(values, links)
@@ -408,7 +482,7 @@ def _around(
     return found
 
 
-def _shifted(values: Floats, links: npt.NDArray[np.int32]) -> Floats:
+def _shifted(values: Floats, links: npt.NDArray[np.intp]) -> Floats:
     """Each row's linked value; a link of -1 reaches the zero at the end."""
     return np.append(values, np.float32(0))[links]
 

@@ -14,7 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ROW", "related"]
+__all__ = ["NEAREST", "RELATED", "ROW", "related"]
+
+NEAREST = 4
+"""Of a term's nearest so many stand in the table from a cosine of 0.4 on."""
+RELATED = 0.5
+"""The cosine from which on any other stands in it, at most twelve."""
 
 ROW = np.dtype([("term", "<u8"), ("other", "<u8"), ("hundredths", "u1")])
 """One pair of the table: both terms by their 64-bit names, their cosine in hundredths."""
@@ -22,7 +27,7 @@ ROW = np.dtype([("term", "<u8"), ("other", "<u8"), ("hundredths", "u1")])
 
 def related(terms: Sequence[int]) -> dict[int, list[tuple[int, float]]]:
     """For each of the terms that has any, the terms near to it, nearest first, with their cosines
-    (0.5 to 1)."""
+    (0.4 to 1)."""
     names, others, cosines = _table()
     wanted = np.array(terms, np.uint64)
     starts = np.searchsorted(names, wanted, "left").tolist()

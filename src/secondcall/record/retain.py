@@ -15,27 +15,30 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from secondcall.abc import ANY_VERSION, Batch, DocumentWrite, EntryKey
 from secondcall.checks import parse_duration, to_us
 from secondcall.errors import InvalidValue, StoreCorrupt, VersionConflict
+from secondcall.races import Race
 from secondcall.types import ItemKind
 
 if TYPE_CHECKING:
-    from secondcall.abc import Epoch, Scope, Store
+    from secondcall.abc import Document, Epoch, Scope, Store
 
 __all__ = [
+    "POLICY",
     "REMOVAL_MARK",
     "Retention",
     "change_policy",
     "expired_keys",
     "parse_retention",
+    "policy_in",
     "read_policy",
     "remove_items",
 ]
 
 _KINDS = (*get_args(ItemKind), "fact", "state")
-_KIND, _KEY = "retention", "policy"
+POLICY = ("retention", "policy")
+"""The (kind, key) of the document that holds a user's own policy and hold."""
 REMOVAL_MARK = DocumentWrite(kind="removal", key="last", body=b"{}", expected_version=ANY_VERSION)
 """Written with every removal: its version tells whoever builds segments that something went."""
 _PAGE = 1_000
-_MAX_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,14 @@ def parse_retention(value: object) -> Retention:
 
 async def read_policy(store: Store, scope: Scope, default: Retention) -> Retention:
     """The user's own policy, or the tenant's, with the user's hold."""
-    policy, _ = await _stored_policy(store, scope)
+    return policy_in(scope, await store.document(scope, *POLICY), default)
+
+
+def policy_in(scope: Scope, document: Document | None, default: Retention) -> Retention:
+    """The same from the user's ``POLICY`` document. Raises: ``StoreCorrupt``."""
+    if document is None and not default.hold:
+        return default
+    policy = _decoded(scope, document)
     return policy if policy.own else replace(default, hold=policy.hold)
 
 
@@ -101,29 +111,31 @@ async def change_policy(
 ) -> None:
     """Change what is stored of a user's policy and hold, whoever else changes it meanwhile.
 
-    Raises: ``VersionConflict`` after twenty lost races, ``UserErased``, store errors.
+    Raises: ``VersionConflict`` after thirty seconds of lost races, ``UserErased``, store errors.
     """
-    for attempt in range(_MAX_TRIES):
-        policy, version = await _stored_policy(store, scope)
-        changed = change(policy)
+    race = Race()
+    while True:
+        document = await store.document(scope, *POLICY)
+        changed = change(_decoded(scope, document))
         keep = {kind: one.total_seconds() for kind, one in changed.keep.items()}
         body = {"v": 1, "keep": keep if changed.own else None, "hold": changed.hold}
+        kind, key = POLICY
+        version = None if document is None else document.version
         write = DocumentWrite(
-            kind=_KIND, key=_KEY, body=json.dumps(body).encode(), expected_version=version
+            kind=kind, key=key, body=json.dumps(body).encode(), expected_version=version
         )
         try:
             await store.write(scope, Batch(documents=[write]), epoch=epoch, now_us=now_us)
         except VersionConflict:
-            if attempt == _MAX_TRIES - 1:
+            if not await race.goes_on():
                 raise
             continue
         return
 
 
-async def _stored_policy(store: Store, scope: Scope) -> tuple[Retention, int | None]:
-    document = await store.document(scope, _KIND, _KEY)
+def _decoded(scope: Scope, document: Document | None) -> Retention:
     if document is None:
-        return Retention(), None
+        return Retention()
     try:
         content = cast("dict[str, Any]", json.loads(document.body))
         keep = cast("dict[str, float] | None", content["keep"])
@@ -134,7 +146,7 @@ async def _stored_policy(store: Store, scope: Scope) -> tuple[Retention, int | N
             f"the stored retention policy of user {scope.name!r} cannot be read "
             f"({type(error).__name__}); run 'secondcall doctor'"
         ) from None
-    return Retention(durations, hold=hold, own=keep is not None), document.version
+    return Retention(durations, hold=hold, own=keep is not None)
 
 
 async def expired_keys(

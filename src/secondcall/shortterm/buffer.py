@@ -11,7 +11,7 @@ from secondcall.abc import TokenCounter
 from secondcall.checks import check_limit
 from secondcall.errors import OverBudget
 from secondcall.registry import default_counter
-from secondcall.shortterm.fitting import shorten_outputs
+from secondcall.shortterm.fitting import least_tokens, shorten_outputs
 from secondcall.shortterm.measure import Measure, Size
 from secondcall.shortterm.owned import checked, copied
 from secondcall.shortterm.report import BufferReport, Fate, ItemReport
@@ -173,6 +173,16 @@ class ChatBuffer:
             self._view = None
             self._window.reserved = tokens
             self._window.make_room()
+
+    @property
+    def spare_tokens(self) -> int:
+        """What may be reserved at most: what the system text and the newest turn leave, that turn
+        with its outputs cut to their markers."""
+        with self._lock:
+            window = self._window
+            newest = window.turns[-1] if window.turns else None
+            taken = 0 if newest is None else least_tokens(newest, self._measure)
+            return max(0, self._limit - window.system_tokens - taken)
 
     @property
     def turn_count(self) -> int:

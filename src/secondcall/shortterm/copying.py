@@ -11,24 +11,37 @@ import copy
 import dataclasses
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeVar, cast
 
 from secondcall.errors import InvalidValue, TooLarge
 
-__all__ = ["MAX_DEPTH", "Bounds", "copied", "is_model", "is_namedtuple", "record_fields", "weighed"]
+__all__ = [
+    "MAX_DEPTH",
+    "Bounds",
+    "copied",
+    "copy_beside",
+    "is_model",
+    "is_namedtuple",
+    "record_fields",
+    "weighed",
+]
 
 MAX_DEPTH = 32
+_BESIDE = ("__dict__", "__pydantic_private__")
+_DECIMAL_BYTES = 128
+"""What a decimal of usual length takes; only what is longer counts."""
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one field may hold, everything inside it counted: entries of containers, and
-    characters of text and bytes."""
+    """How much one field may hold, everything inside it counted as often as it stands there:
+    entries of containers, and characters of text and bytes."""
 
     entries: int
     characters: int
@@ -48,6 +61,19 @@ def weighed(value: object, field: str = "value") -> Bounds:
     walk = _Walk(field, None)
     walk.copy(value, 0)
     return Bounds(walk.entries + 1, walk.characters)
+
+
+def copy_beside(
+    value: object, new: object, names: Collection[str], copy: Callable[[str, object], object]
+) -> None:
+    """Give ``new`` copies of what ``value`` holds beside the fields ``names``: attributes that its
+    class sets itself, and private ones of a model."""
+    for store in _BESIDE:
+        held: object = getattr(value, store, None)
+        if isinstance(held, dict):
+            others = cast("dict[str, object]", held).items()
+            copies = {name: copy(name, one) for name, one in others if name not in names}
+            cast("dict[str, object]", getattr(new, store)).update(copies)
 
 
 def is_model(kind: Any) -> bool:
@@ -77,27 +103,48 @@ class _Walk:
         self.bounds = bounds
         self.entries = 0
         self.characters = 0
-        self._seen: dict[int, object] = {}
+        self._seen: dict[int, tuple[object, object]] = {}
+        """By identity: what was copied, kept alive, and its copy."""
+        self._weights: dict[int, Bounds] = {}
 
     def copy(self, value: object, depth: int) -> object:
         if depth > MAX_DEPTH:
             raise InvalidValue(f"{self.field} is more than {MAX_DEPTH} levels deep")
-        if value is None or isinstance(value, str | bytes | int | float | Enum):
+        if value is None or isinstance(value, str | bytes | int | float | Enum | Decimal):
             self._count_characters(value)
             return value
         if id(value) in self._seen:
-            return self._seen[id(value)]
+            self._count_again(value)
+            return self._seen[id(value)][1]
+        before = Bounds(self.entries, self.characters)
+        new = self._copy_parts(value, depth + 1)
+        self._seen.setdefault(id(value), (value, new))
+        self._weights[id(value)] = Bounds(
+            self.entries - before.entries, self.characters - before.characters
+        )
+        return new
+
+    def _copy_parts(self, value: object, depth: int) -> object:
         for kind, method in _METHODS:
             if isinstance(value, kind):
-                return method(self, value, depth + 1)
+                return method(self, value, depth)
         names = record_fields(type(value))
-        return value if names is None else self._record(value, names, depth + 1)
+        return value if names is None else self._record(value, names, depth)
+
+    def _count_again(self, value: object) -> None:
+        """What stands in several places counts in each: a snapshot holds it as often."""
+        weight = self._weights.get(id(value))
+        if weight is not None:
+            self._add_entries(weight.entries)
+            self._add_characters(weight.characters)
 
     def _count_characters(self, value: object) -> None:
         if isinstance(value, str | bytes):
             self._add_characters(len(value))
         elif isinstance(value, int):
             self._add_characters(value.bit_length() // 8)
+        elif isinstance(value, Decimal):
+            self._add_characters(max(0, sys.getsizeof(value) - _DECIMAL_BYTES))
 
     def _add_characters(self, count: int) -> None:
         self.characters += count
@@ -122,14 +169,14 @@ class _Walk:
     def _list(self, value: list[object], depth: int) -> list[object]:
         self._add_entries(len(value))
         new = copy.copy(value)
-        self._seen[id(value)] = new
+        self._seen[id(value)] = value, new
         new[:] = [self.copy(one, depth) for one in value]
         return new
 
     def _deque(self, value: deque[object], depth: int) -> deque[object]:
         self._add_entries(len(value))
         new = copy.copy(value)
-        self._seen[id(value)] = new
+        self._seen[id(value)] = value, new
         parts = [self.copy(one, depth) for one in value]
         new.clear()
         new.extend(parts)
@@ -138,7 +185,7 @@ class _Walk:
     def _dict(self, value: dict[object, object], depth: int) -> dict[object, object]:
         self._add_entries(len(value))
         new = copy.copy(value)
-        self._seen[id(value)] = new
+        self._seen[id(value)] = value, new
         for key, one in value.items():
             self.copy(key, depth)
             new[key] = self.copy(one, depth)
@@ -162,10 +209,11 @@ class _Walk:
         if isinstance(value, type):
             return value
         new = copy.copy(value)
-        self._seen[id(value)] = new
+        self._seen[id(value)] = value, new
         for name in names:
             if hasattr(value, name):
                 object.__setattr__(new, name, self.copy(getattr(value, name), depth))
+        copy_beside(value, new, names, lambda _, one: self.copy(one, depth))
         extra: object = getattr(value, "__pydantic_extra__", None)
         if isinstance(extra, dict):
             cast("Any", new).__pydantic_extra__.update(self._dict(cast("Any", extra), depth))

@@ -10,7 +10,14 @@ from secondcall.shortterm.measure import Measure, cut_marker
 from secondcall.shortterm.window import Entry, Turn
 from secondcall.types import Item, Message
 
-__all__ = ["shorten_outputs"]
+__all__ = ["least_tokens", "shorten_outputs"]
+
+
+def least_tokens(turn: Turn, measure: Measure) -> int:
+    """What the turn takes with every output cut to its marker."""
+    shown = [entry for entry in turn.entries if not entry.waiting]
+    floors = sum(_floor(entry, measure) for entry in shown if entry.size.output)
+    return sum(entry.size.firm for entry in shown) + turn.lost_tokens + floors
 
 
 def shorten_outputs(turn: Turn, room: int, measure: Measure) -> dict[int, tuple[Item, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ _PATIENCE = 4
 """A backlog of so many token limits is not kept waiting for a model any more."""
 _FLOOD = 8
 _NAMED = 100
+_MAX_LATE = 1_000
 
 
 class _SystemClock:
@@ -100,6 +101,9 @@ class SummarizedWindow:
         self._busy = False
         self._backlog = Backlog()
         self._late: set[ItemKey] = set()
+        """Items that changed after a summary was made of them."""
+        self._behind: set[ItemKey] = set()
+        """New items from before the boundary that the kept head does not name yet."""
         self._head = Head()
         self._list = self._new_list(self._head)
         self._meanwhile: KeyFactList | None = None
@@ -114,6 +118,8 @@ class SummarizedWindow:
         self._moved: list[KeyFact] = []
         self._text: str | None = None
         self._front: int | None = None
+        self._squeezed: int | None = None
+        """What was left for the front when the newest turn did not leave room for all of it."""
 
     @property
     def token_limit(self) -> int:
@@ -124,7 +130,7 @@ class SummarizedWindow:
     def tokens(self) -> int:
         """What they take now."""
         with self._lock:
-            self._expire()
+            self._see()
             return self._chat.tokens + self._front_tokens()
 
     @property
@@ -158,7 +164,7 @@ class SummarizedWindow:
         Raises: ``OverBudget`` as ``ChatBuffer.get``.
         """
         with self._lock:
-            self._expire()
+            self._see()
             return self._chat.get()
 
     def summary(self) -> str:
@@ -167,29 +173,21 @@ class SummarizedWindow:
         It belongs in front of what ``get`` gives and counts within the limit.
         """
         with self._lock:
-            self._expire()
-            if self._text is None:
-                self._text = show(
-                    [node for node in self._head.nodes if node.id not in self._hidden_nodes],
-                    [fact for fact in self._shown_list().carried if self._may_show(fact)],
-                    moved=self._list.moved_count,
-                    kept=self._shelf is not None,
-                    shares=self._shares,
-                    count=self._measure.count,
-                )
-            return self._text
+            self._see()
+            return self._shown_text()
 
     def explain(self) -> BufferReport:
         """What is held, what was cut or summarised, and why, with the tokens of each item. The
         summary's are the ``reserved_tokens``."""
         with self._lock:
-            self._expire()
+            self._see()
             return self._chat.explain()
 
     def due(self) -> bool:
         """Whether ``settle`` has something to do now."""
         with self._lock:
-            return not self._rounds.waits and (bool(self._late) or self._plan() is not None)
+            waiting = bool(self._late) or bool(self._behind)
+            return not self._rounds.waits and (waiting or self._plan() is not None)
 
     def clear(self) -> None:
         """Hold nothing; what is kept in the store stays."""
@@ -197,6 +195,7 @@ class SummarizedWindow:
             self._chat.clear()
             self._backlog.clear()
             self._late.clear()
+            self._behind.clear()
             self._head = Head(boundary=self._head.boundary)
             self._list, self._meanwhile = self._new_list(self._head), None
             self._expires_us = None
@@ -243,10 +242,16 @@ class SummarizedWindow:
         return replace(
             with_list(self._head, facts),
             boundary=boundary,
+            late=self._late_keys({one.key for one in plan.held}),
             nodes=tuple(made.nodes),
             version=plan.head_version,
             system=tuple(one.key for one in self._backlog.system),
         )
+
+    def _late_keys(self, done: Collection[ItemKey] = ()) -> tuple[ItemKey, ...]:
+        """The items from before the boundary that no summary stands for, but for those ``done``."""
+        known = [*self._head.late, *(one for one in self._behind if one not in self._head.late)]
+        return tuple(one for one in known if one not in done)[-_MAX_LATE:]
 
     def _accept(
         self,
@@ -264,6 +269,9 @@ class SummarizedWindow:
             if head.version is not None and (self._head.version or 0) > head.version:
                 return
             self._head = head
+            self._behind.difference_update(head.late)
+            if plan is not None:
+                self._behind.difference_update(one.key for one in plan.held)
             self._list = self._new_list(head) if facts is None else facts
             self._meanwhile = None
             self._expires_us = None
@@ -343,14 +351,48 @@ class SummarizedWindow:
         self._front_changed()
 
     def _front_changed(self) -> None:
-        self._text = self._front = None
+        self._text = self._front = self._squeezed = None
         self._chat.reserve(self._front_tokens())
 
     def _front_tokens(self) -> int:
         if self._front is None:
-            text = self.summary()
+            text = self._shown_text()
             self._front = self._measure.count(text) + self._framing if text else 0
         return self._front
+
+    def _shown_text(self) -> str:
+        """Summaries and key facts, as far as the system text and the newest turn leave room."""
+        if self._text is None:
+            text = self._text_within(self.token_limit)
+            spare = self._chat.spare_tokens
+            if text and self._measure.count(text) + self._framing > spare:
+                text = self._text_within(max(0, spare - self._framing))
+                self._squeezed = spare
+            self._text = text
+        return self._text
+
+    def _text_within(self, most: int) -> str:
+        return show(
+            [node for node in self._head.nodes if node.id not in self._hidden_nodes],
+            [fact for fact in self._shown_list().carried if self._may_show(fact)],
+            moved=self._list.moved_count,
+            kept=self._shelf is not None,
+            shares=self._shares,
+            count=self._measure.count,
+            most=most,
+        )
+
+    def _see(self) -> None:
+        self._expire()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Take back of the front what the newest turn needs, or show again what it leaves."""
+        if not self._front_tokens() and self._squeezed is None:
+            return
+        spare = self._chat.spare_tokens
+        if self._front_tokens() > spare or self._squeezed not in (None, spare):
+            self._front_changed()
 
     def _shown_list(self) -> KeyFactList:
         return self._list if self._meanwhile is None else self._meanwhile

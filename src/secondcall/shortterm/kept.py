@@ -46,7 +46,8 @@ class Head:
 
     ``boundary`` is the (time in microseconds, position) of the last item summarised, in reading
     order; it only moves forward. ``version`` is the document's, ``None`` before it was written.
-    ``moved`` counts the key facts that went to the facts.
+    ``moved`` counts the key facts that went to the facts. ``late`` are items from before the
+    boundary that came after it was drawn, and that no summary stands for yet.
     """
 
     boundary: tuple[int, int] = BEGINNING
@@ -56,6 +57,7 @@ class Head:
     removed: Sequence[str] = ()
     moved: int = 0
     system: Sequence[ItemKey] = ()
+    late: Sequence[ItemKey] = ()
     version: int | None = None
 
 
@@ -157,6 +159,7 @@ async def read_head(store: Store, scope: Scope, session_id: str) -> Head | None:
             removed=tuple(content["removed"]),
             moved=content["moved"],
             system=tuple(ItemKey(*key) for key in content["system"]),
+            late=tuple(ItemKey(*key) for key in content.get("late", ())),
             version=document.version,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -187,6 +190,7 @@ async def write_head(
         "removed": list(head.removed),
         "moved": head.moved,
         "system": [list(key) for key in head.system],
+        "late": [list(key) for key in head.late],
     }
     writes = [
         DocumentWrite(
@@ -284,11 +288,17 @@ async def _drop(
     nodes = tuple(one for node in head.nodes for one in dropping.without(node))
     facts = tuple(one for fact in head.facts if (one := _without(fact, keys)) is not None)
     system = tuple(key for key in head.system if not gone or key not in keys)
-    if nodes == tuple(head.nodes) and facts == tuple(head.facts) and system == tuple(head.system):
+    late = tuple(key for key in head.late if not gone or key not in keys)
+    changed = replace(head, nodes=nodes, facts=facts, system=system, late=late)
+    if changed == replace(
+        head,
+        nodes=tuple(head.nodes),
+        facts=tuple(head.facts),
+        system=tuple(head.system),
+        late=tuple(head.late),
+    ):
         return 0
-    changed = replace(
-        head, nodes=nodes, facts=facts, system=system, facts_version=head.facts_version + 1
-    )
+    changed = replace(changed, facts_version=head.facts_version + 1)
     await write_head(
         store, scope, session_id, changed, deleted=dropping.deleted, epoch=epoch, now_us=now_us
     )

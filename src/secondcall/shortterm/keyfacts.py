@@ -19,7 +19,6 @@ from secondcall.errors import InvalidValue, TooLarge, UnknownName
 from secondcall.shortterm.wording import (
     KeyFactKind,
     clauses,
-    is_negated,
     names_in,
     said,
     sentences,
@@ -49,7 +48,16 @@ _QUOTES = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"'}
     | {"\u00ab": '"', "\u00bb": '"', "\u00a0": " "}
 )
-_DENIES = re.compile(r"\b(?:not|never|no longer|\w+n't)(?:\s+\S+){0,2}\s*$", re.IGNORECASE)
+_DENIAL = (
+    r"\b(?:not|nor|neither|never|no longer|\w+n't|false(?:ly)?|untrue|wrong(?:ly)?|incorrect(?:ly)?"
+    r"|mistaken(?:ly)?|den(?:y|ies|ied)|allegedly|supposedly|retracted|withdr(?:ew|awn))\b"
+)
+_DENIED_BEFORE = re.compile(rf"{_DENIAL}(?:\s+[^\s,]+){{0,4}}\s*$", re.IGNORECASE)
+_DENIED_AFTER = re.compile(
+    rf"\s+(?!(?:and|but|so|or|because)\b)(?:[^\s,]+\s+){{0,4}}{_DENIAL}", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(r"[.!?;\n]")
+_AROUND = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +137,7 @@ def find_key_facts(items: Iterable[Item | RecordedItem]) -> list[KeyFact]:
 def check(key_facts: Iterable[KeyFact], text: str) -> frozenset[str]:
     """The ids of the facts that stand in ``text`` verbatim, as whole words and whole numbers.
 
-    One that the text denies ("it is not true that …") does not count.
+    One that the text denies ("it is not true that …", "… was wrong") does not count.
     """
     plain = normalised(text)
     return frozenset(one.id for one in key_facts if _stands(normalised(one.text), plain))
@@ -422,14 +430,23 @@ def _stands(clause: str, text: str) -> bool:
     place = text.find(clause)
     while place >= 0:
         end = place + len(clause)
-        if _is_edge(text[max(0, place - 2) : place][::-1], clause[0]) and _is_edge(
-            text[end : end + 2], clause[-1]
-        ):
-            before = re.split(r"[.!?;\n]", text[max(0, place - 60) : place])[-1]
-            if is_negated(clause) or _DENIES.search(before) is None:
-                return True
+        if _stands_alone(text, place, end) and not _is_denied(text, place, end):
+            return True
         place = text.find(clause, place + 1)
     return False
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    return _is_edge(text[max(0, start - 2) : start][::-1], text[start]) and _is_edge(
+        text[end : end + 2], text[end - 1]
+    )
+
+
+def _is_denied(text: str, start: int, end: int) -> bool:
+    """Whether the sentence says of what stands there that it is not so."""
+    before = _SENTENCE_END.split(text[max(0, start - _AROUND) : start])[-1]
+    after = _SENTENCE_END.split(text[end : end + _AROUND])[0]
+    return bool(_DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after))
 
 
 def _is_edge(outside: str, inside: str) -> bool:

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from secondcall.errors import InvalidValue
 from secondcall.shortterm.shape import OWN_NAMES, Shape
 
-__all__ = ["DEFAULT_TTL_SECONDS", "Lives", "left"]
+__all__ = ["DEFAULT_TTL_SECONDS", "Forward", "Lives", "left"]
 
 DEFAULT_TTL_SECONDS = 300.0
 _REST = "*"
+
+
+class Forward:
+    """A clock that only goes forward, made of one that may have been put back: from there on it
+    counts what passes. Not safe from threads; its owner locks."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._last = -math.inf
+        self._lost = 0.0
+
+    def __call__(self) -> float:
+        """The seconds now."""
+        now = self.clock()
+        if now < self._last:
+            self._lost += self._last - now
+        self._last = now
+        return now + self._lost
+
+    def copy(self) -> Forward:
+        """Another one that shows the same time."""
+        other = Forward(self.clock)
+        other._last, other._lost = self._last, self._lost
+        return other
 
 
 class Lives:

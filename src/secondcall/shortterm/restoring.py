@@ -85,7 +85,7 @@ class _Reader:
             step()
         except (Undecodable, InvalidValue) as error:
             self._refuse(path, str(error))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             self._refuse(path, f"{path} is malformed ({type(error).__name__})")
 
     def field(self, name: str, held: Mapping[str, object]) -> None:

@@ -66,6 +66,11 @@ class Rounds:
         """Whether the summariser failed so recently that it is not asked yet."""
         return self._writer.waits
 
+    @property
+    def asks(self) -> bool:
+        """Whether a summariser is asked next, which may take long."""
+        return not self._writer.chooses
+
     async def make(self, plan: Plan) -> Made | None:
         """The round; ``None`` when the summariser failed and is to be asked again later.
 

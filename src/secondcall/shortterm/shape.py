@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from secondcall.errors import InvalidValue, UnknownName
-from secondcall.shortterm.copying import Bounds, copied, is_model, record_fields
+from secondcall.shortterm.copying import Bounds, copied, copy_beside, is_model, record_fields
 
 __all__ = ["OWN_NAMES", "Shape", "same"]
 
@@ -77,7 +77,8 @@ class Shape(Generic[T]):
 
         Raises: ``TooLarge`` and ``InvalidValue`` naming the field.
         """
-        return self.replaced(data, {name: self.field_of(data, name, bounds) for name in self.names})
+        values = {name: self.field_of(data, name, bounds) for name in self.names}
+        return self.owned(data, values, bounds)
 
     def field_of(self, data: T, name: str, bounds: Bounds | None = None) -> object:
         """A copy of one field. Raises: ``TooLarge`` and ``InvalidValue`` naming it."""
@@ -90,6 +91,16 @@ class Shape(Generic[T]):
         new = copy.copy(data)
         for name, value in values.items():
             object.__setattr__(new, name, value)
+        return new
+
+    def owned(self, data: T, values: Mapping[str, object], bounds: Bounds | None = None) -> T:
+        """As ``replaced``, and what the instance holds beside its fields is copied too.
+
+        Raises: ``TooLarge`` and ``InvalidValue`` naming the attribute.
+        """
+        new = self.replaced(data, values)
+        label = self.kind.__name__
+        copy_beside(data, new, self.names, lambda name, one: copied(one, f"{label}.{name}", bounds))
         return new
 
     def check_stray(self, before: T, after: T) -> None:

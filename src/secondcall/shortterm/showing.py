@@ -53,11 +53,14 @@ def show(
     kept: bool,
     shares: Shares,
     count: Callable[[str], int],
+    most: int,
 ) -> str:
-    """Summaries, oldest first, then the key facts, between fences; empty for none.
+    """Summaries, oldest first, then the key facts, between fences, in at most ``most`` tokens;
+    empty for none.
 
     Where the summaries pass their share (after a removal brought older ones back) the oldest are
-    left out until they are merged. ``kept``: the ``moved`` key facts can be recalled.
+    left out until they are merged; where ``most`` is passed they go first, then the oldest key
+    facts. ``kept``: the ``moved`` key facts can be recalled.
     """
     shown = [node for node in nodes if node.text]
     while shown and shares.over(shown, count):
@@ -65,6 +68,16 @@ def show(
     facts = list(carried)
     while facts and count(rendered(facts)) > shares.facts:
         facts = facts[1:]
+    text = _fenced(shown, facts, moved=moved, kept=kept)
+    while text and count(text) > most:
+        shown, facts = (shown[1:], facts) if shown else ([], facts[1:])
+        text = _fenced(shown, facts, moved=moved, kept=kept)
+    return text
+
+
+def _fenced(
+    shown: Sequence[SummaryNode], facts: Sequence[KeyFact], *, moved: int, kept: bool
+) -> str:
     parts: list[str] = []
     if shown:
         parts += [_SUMMARY, _lines(shown)]

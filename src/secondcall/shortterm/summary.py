@@ -29,7 +29,7 @@ from secondcall.shortterm.summarizers import (
     Summarizer,
 )
 from secondcall.shortterm.turns import is_system
-from secondcall.types import Item, ItemKey, Message, RecordedItem
+from secondcall.types import Item, ItemKey, Message, RecordedItem, ToolCall
 
 __all__ = [
     "ExtractiveSummarizer",
@@ -70,7 +70,7 @@ class SummarizingBuffer(SummarizedWindow):
         with self._lock:
             sizes = self._chat.take(items)
             for item, size in zip(items, sizes, strict=True):
-                self._take(_own_key(item), item, (0, self._backlog.last_place[1] + 1), size)
+                self._take(self._key_of(item), item, (0, self._backlog.last_place[1] + 1), size)
             if self._backlog.tokens > _FLOOD * self.token_limit:
                 self._let_go()
 
@@ -147,7 +147,15 @@ class SummarizingBuffer(SummarizedWindow):
         with self._lock:
             self._head = head
             self._list, self._meanwhile = self._new_list(head), None
-            self._backlog.drop([one.key for one in self._backlog if one.place <= head.boundary])
+            self._behind.difference_update(head.late)
+            waiting = self._behind.union(head.late)
+            self._backlog.drop(
+                [
+                    one.key
+                    for one in self._backlog
+                    if one.place <= head.boundary and one.key not in waiting
+                ]
+            )
             self._oldest_shown, self._expires_us = None, None
             self._hide_expired()
             self._refill()
@@ -163,9 +171,12 @@ class SummarizingBuffer(SummarizedWindow):
                 if one.key in self._making:
                     self._late.add(one.key)
                 new = one.key not in self._backlog and not is_system(one.item)
-                if new and one.change > one.position and place <= self._head.boundary:
+                passed = new and place <= self._head.boundary and one.key not in self._head.late
+                if passed and one.change > one.position:
                     self._late.add(one.key)
-                elif not new or place > self._head.boundary or one.change == one.position:
+                else:
+                    if passed and self._shelf is not None:
+                        self._behind.add(one.key)
                     (size,) = self._chat.take([one.item])
                     self._take(one.key, one.item, place, size)
 
@@ -192,12 +203,27 @@ class SummarizingBuffer(SummarizedWindow):
             gone = frozenset(keys)
             self._backlog.drop(gone)
             self._late -= gone
+            self._behind -= gone
             facts = self._list.facts
             self._list.forget(
                 one.id for one in facts if one.sources and gone.issuperset(one.sources)
             )
             self._meanwhile = None
             self._refill()
+
+    def _key_of(self, item: Item) -> ItemKey:
+        """The item's own key, or for another call with the id of an answered one a key beside."""
+        key, uses = _own_key(item), 1
+        while isinstance(item, ToolCall) and self._is_other(self._backlog.get(key), item):
+            uses += 1
+            key = key._replace(id=f"{item.call_id}#{uses}")
+        return key
+
+    def _is_other(self, held: Held | None, call: ToolCall) -> bool:
+        known = None if held is None else held.item
+        if not isinstance(known, ToolCall) or known.output is None:
+            return False
+        return (known.name, known.arguments) != (call.name, call.arguments)
 
     async def _settle(self) -> bool:
         changed = False
@@ -215,11 +241,15 @@ class SummarizingBuffer(SummarizedWindow):
                     if one.key not in self._backlog
                 ]
             )
+            await self._note_late()
         for _ in range(_MAX_ROUNDS):
             with self._lock:
                 plan = None if self._rounds.waits and self._is_patient() else self._plan()
             if plan is None:
                 break
+            if self._shelf is not None and self._head.version is None and self._rounds.asks:
+                await self._note_begin()
+                continue
             if plan.place is not None and self._shelf is not None:
                 plan = await self._fetched(plan)
             with self._lock:
@@ -232,6 +262,31 @@ class SummarizingBuffer(SummarizedWindow):
             await self._commit(plan, made)
             changed = True
         return changed
+
+    async def _note_begin(self) -> None:
+        """Keep where the part begins that waits to be summarised, before anybody is asked: should
+        this process end meanwhile, the next one begins there."""
+        assert self._shelf is not None
+        with self._lock:
+            at_us, position = next(iter(self._backlog)).place
+            head = replace(self._head, boundary=(at_us, position - 1))
+        try:
+            self._accept(await self._shelf.save(head, ()), ())
+        except VersionConflict:
+            await self.reload()
+
+    async def _note_late(self) -> None:
+        """Name in the head what came late, so that the next to open the buffer has it too."""
+        assert self._shelf is not None
+        while self._behind:
+            with self._lock:
+                head = replace(self._head, late=self._late_keys())
+            try:
+                head = await self._shelf.save(head, ())
+            except VersionConflict:
+                await self.reload()
+                continue
+            self._accept(head, ())
 
     async def _fetched(self, plan: Plan) -> Plan:
         """The plan with the items that a node of level 0 stands for, as they are now."""

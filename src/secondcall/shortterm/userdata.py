@@ -24,7 +24,8 @@ from secondcall.shortterm.copying import Bounds, copied
 from secondcall.shortterm.encoding import Unencodable, encode
 from secondcall.shortterm.growing import appended, at_path, incremented
 from secondcall.shortterm.hints import Types
-from secondcall.shortterm.lives import Lives, left
+from secondcall.shortterm.lives import Forward, Lives, left
+from secondcall.shortterm.measure import SafeCounter
 from secondcall.shortterm.recent import Fitted, Kept, Recent, fitted
 from secondcall.shortterm.restoring import read_snapshot
 from secondcall.shortterm.shape import OWN_NAMES, Shape, same
@@ -89,8 +90,8 @@ class ShortTermMemory(Generic[T]):
             limit=check_limit("message_limit", message_limit),
             max_tokens=check_limit("message_tokens", message_tokens),
         )
-        self._counter = counter
-        self._monotonic = monotonic
+        self._counter = None if counter is None else SafeCounter.of(counter)
+        self._monotonic = Forward(monotonic)
         self._clock = clock
         self._lock = threading.RLock()
         self._writing = False
@@ -188,8 +189,9 @@ class ShortTermMemory(Generic[T]):
         with self._changing("update") as now:
             working = self._shape.copied(self._data)
             result = change(working)
+            given = copied(result)
             self._take(self._chosen(result, working), now)
-            return copied(result)
+            return given
 
     def set(self, /, **values: object) -> None:
         """Give fields these values and a new life, also where the value is the same.
@@ -209,9 +211,7 @@ class ShortTermMemory(Generic[T]):
 
     def touch(self, *names: str) -> None:
         """Begin the life of fields anew without changing them; those at their default stay so.
-
-        Raises: ``UnknownName``, ``UsageError`` inside an update.
-        """
+        Raises: ``UnknownName``, ``UsageError`` inside an update."""
         self._shape.check_names("touch", dict.fromkeys(names))
         with self._changing("touch") as now:
             for name in names:
@@ -221,12 +221,14 @@ class ShortTermMemory(Generic[T]):
     def increment(self, name: str, by: int = 1) -> int:
         """Add to a counter; what it is then. No increment is lost, whoever else is at it.
 
-        Raises: ``InvalidValue`` when field or step is no whole number; ``UnknownName``,
-        ``UsageError`` inside an update.
+        Raises: ``InvalidValue`` when field or step is no whole number; ``TooLarge``,
+        ``UnknownName``, ``UsageError`` inside an update.
         """
         self._shape.check_names("increment", {name: None})
         with self._changing("increment") as now:
-            value = incremented(name, getattr(self._data, name), by)
+            with self._counting_refusals(name):
+                value = incremented(name, getattr(self._data, name), by)
+                copied(value, name, self._bounds)
             self._put(name, value, now)
             return value
 
@@ -314,7 +316,7 @@ class ShortTermMemory(Generic[T]):
                 max_entries=self._bounds.entries,
                 max_characters=self._bounds.characters,
                 counter=self._counter,
-                monotonic=self._monotonic,
+                monotonic=self._monotonic.copy(),
                 clock=self._clock,
             )
             other._data = self._shape.copied(self._data)
@@ -449,7 +451,8 @@ class ShortTermMemory(Generic[T]):
         changed = [
             name for name, value in values.items() if not same(getattr(self._data, name), value)
         ]
-        self._data = self._shape.replaced(working, values)
+        with self._counting_refusals("other attributes"):
+            self._data = self._shape.owned(working, values, self._bounds)
         self._ends.update({name: self._lives.end(name, now) for name in changed})
 
     def _chosen(self, result: object, working: T) -> T:
@@ -467,7 +470,7 @@ class ShortTermMemory(Generic[T]):
         if self._counter is None:
             from secondcall.registry import default_counter  # it reads the vocabulary
 
-            self._counter = default_counter()
+            self._counter = SafeCounter.of(default_counter())
         return fitted(
             field,
             message,

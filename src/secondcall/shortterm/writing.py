@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from anyio.to_thread import run_sync as to_thread
@@ -75,9 +76,8 @@ class SummaryWriter:
         if self._summarizer is None:
             return await self._chosen(source, facts, max_tokens)
         keep = [fact.text for fact in facts[-_MAX_KEEP:]]
-        text = await self._asked(
-            self._summarizer.summarise(source, keep=keep, max_tokens=max_tokens)
-        )
+        ask = partial(self._summarizer.summarise, source, keep=keep, max_tokens=max_tokens)
+        text = await self._asked(ask)
         if text is None and patient and self._failures < MAX_TRIES:
             return None
         return await self._checked(text, source, facts, max_tokens)
@@ -87,7 +87,8 @@ class SummaryWriter:
         if self._summarizer is None or self.waits:
             return await self._chosen(source, facts, max_tokens)
         keep = [fact.text for fact in facts[-_MAX_KEEP:]]
-        text = await self._asked(self._summarizer.merge(source, keep=keep, max_tokens=max_tokens))
+        ask = partial(self._summarizer.merge, source, keep=keep, max_tokens=max_tokens)
+        text = await self._asked(ask)
         return await self._checked(text, source, facts, max_tokens)
 
     def choose(self, source: str, facts: Sequence[KeyFact], max_tokens: int) -> Written:
@@ -115,9 +116,8 @@ class SummaryWriter:
             if not lost:
                 break
             clauses = [fact.text for fact in lost[-_MAX_KEEP:]]
-            again = await self._asked(
-                self._summarizer.repair(text, lost=clauses, max_tokens=max_tokens)
-            )
+            ask = partial(self._summarizer.repair, text, lost=clauses, max_tokens=max_tokens)
+            again = await self._asked(ask)
             if again is None or again == text:
                 break
             again = await to_thread(self._shortened, again, source, facts, max_tokens)
@@ -139,11 +139,11 @@ class SummaryWriter:
     async def _chosen(self, source: str, facts: Sequence[KeyFact], max_tokens: int) -> Written:
         return await to_thread(self.choose, source, facts, max_tokens)
 
-    async def _asked(self, answer: Awaitable[str]) -> str | None:
+    async def _asked(self, ask: Callable[[], Awaitable[str]]) -> str | None:
         """The answer, if it is one and comes in time."""
         try:
             async with asyncio.timeout(self._deadline):
-                text = await answer
+                text = await ask()
         except Exception as error:  # a host's summariser may raise anything; nothing is lost by it
             self._failed(type(error).__name__)
             return None

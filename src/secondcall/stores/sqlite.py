@@ -23,6 +23,7 @@ from secondcall.abc import (
     EntryKey,
     Epoch,
     ErasureResult,
+    Glance,
     Header,
     Partition,
     Scope,
@@ -39,6 +40,7 @@ from secondcall.stores.limits import (
     check_scope,
     check_state_key,
 )
+from secondcall.stores.sqlite_check import find_problems
 from secondcall.stores.sqlite_erase import (
     PLACES,
     clean,
@@ -87,6 +89,11 @@ class SqliteStore(StatefulStore):
         self._settings = parse_url(url)
         self._threads: tuple[Writer, Readers] | None = None
         self._opening = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        """See ``Store.place``: the file, by its absolute path."""
+        return f"sqlite:{self._settings.at_its_place().path}"
 
     async def open(self) -> None:
         """See ``Store.open``."""
@@ -144,8 +151,7 @@ class SqliteStore(StatefulStore):
             found = find_partition(connection, scope)
             if found is None:
                 return []
-            rows = [row_of(connection, _SQL["find_entry"], (found[0], *key)) for key in keys]
-            return [_entry(row) for row in rows if row is not None]
+            return _entries(connection, found[0], keys)
 
         return await self._read(work)
 
@@ -214,6 +220,31 @@ class SqliteStore(StatefulStore):
         check_limit(limit)
         query, values = _documents(kind, prefix, after, limit)
         return [_document(row) for row in await self._rows(scope, query, *values)]
+
+    async def glance(
+        self,
+        scope: Scope,
+        *,
+        documents: Sequence[tuple[str, str]] = (),
+        entries: Sequence[EntryKey] = (),
+    ) -> Glance:
+        """See ``Store.glance``: one view of all."""
+        check_scope(scope)
+
+        def work(connection: apsw.Connection) -> Glance:
+            found = find_partition(connection, scope)
+            if found is None:
+                return Glance(header=None, documents=[None] * len(documents), entries=())
+            rows = [
+                row_of(connection, _SQL["find_document"], (found[0], *one)) for one in documents
+            ]
+            return Glance(
+                header=Header(epoch=found[1], change=found[2]),
+                documents=[None if row is None else _document(row) for row in rows],
+                entries=_entries(connection, found[0], entries),
+            )
+
+        return await self._read(work)
 
     async def put_blob(self, scope: Scope, name: str, data: bytes, *, epoch: Epoch) -> None:
         """See ``Store.put_blob``."""
@@ -316,7 +347,7 @@ class SqliteStore(StatefulStore):
 
     async def problems(self) -> Sequence[str]:
         """SQLite's own check of the file, then change numbers, entries, outlines and orphans."""
-        return await self._read(_find_problems)
+        return await self._read(find_problems)
 
     def states(self) -> StateStore:
         """See ``StatefulStore.states``."""
@@ -392,6 +423,13 @@ def state_store(url: str) -> StateStore:
     return SqliteStates(store, store._running, owner=True)  # pyright: ignore[reportPrivateUsage] - its companion
 
 
+def _entries(
+    connection: apsw.Connection, partition_id: int, keys: Sequence[EntryKey]
+) -> list[StoredEntry]:
+    rows = [row_of(connection, _SQL["find_entry"], (partition_id, *key)) for key in keys]
+    return [_entry(row) for row in rows if row is not None]
+
+
 def _entry(row: Row) -> StoredEntry:
     session_id, kind, item_id, at_us, body, change, position, recorded_us = row
     return StoredEntry(
@@ -448,29 +486,3 @@ def _above_prefix(prefix: str) -> str | None:
             # The code points of surrogates are no characters.
             return prefix[: end - 1] + chr(0xE000 if last == 0xD7FF else last + 1)
     return None
-
-
-def _find_problems(connection: apsw.Connection) -> list[str]:
-    checked = [str(row[0]) for row in rows_of(connection, "PRAGMA quick_check")]
-    found = [f"SQLite: {line}" for line in checked if line != "ok"]
-    found += [
-        f"partition {number}: its newest change is {change}, but {count} are stored, from {first} "
-        f"to {last}"
-        for number, change, count, first, last in rows_of(connection, _SQL["gaps"])
-    ]
-    found += [
-        f"partition {number}: the entry of change {change} is not whole"
-        for number, change in rows_of(connection, _SQL["wrong_entries"])
-    ]
-    found += [
-        f"partition {number}: the outline of session {session} is not what it holds"
-        for number, session in rows_of(connection, _SQL["wrong_outlines"])
-    ]
-    found += [
-        f"partition {number}: state {state} is not as its history says"
-        for number, state in rows_of(connection, _SQL["wrong_states"])
-    ]
-    orphans = cast("tuple[int]", row_of(connection, _SQL["orphans"]))[0]
-    if orphans:
-        found.append(f"{orphans} rows belong to no partition")
-    return found

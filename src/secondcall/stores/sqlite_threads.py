@@ -81,6 +81,10 @@ def _resolve(jobs: list[_Job]) -> None:
             job.future.set_result(job.result)
 
 
+def _closed() -> NotOpen:
+    return NotOpen("the store is closed; open it first")
+
+
 class _Inbox:
     """A queue that refuses new jobs once it is closed; ``None`` ends whoever takes from it."""
 
@@ -92,14 +96,15 @@ class _Inbox:
     def put(self, job: _Job) -> None:
         with self._lock:
             if self._closed:
-                raise NotOpen("the store is closed; open it first")
+                raise _closed()
             self._queue.put(job)
 
-    def close(self, takers: int) -> None:
+    def close(self, *, taken: bool = True) -> None:
+        """Refuse what comes from now on; an end mark for whoever takes, if somebody does."""
         with self._lock:
             if not self._closed:
                 self._closed = True
-                for _ in range(takers):
+                if taken:
                     self._queue.put(None)
 
     def take(self) -> _Job | None:
@@ -142,8 +147,10 @@ class Writer:
     async def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run ``work`` in a transaction, shared with what came at the same time.
 
-        It has a savepoint of its own: if it raises, only its own changes are undone. When this
-        returns, the transaction is committed. Raises: what ``work`` raises, or the mapped error.
+        If it raises, only its own changes are undone: it begins the transaction, or has a savepoint
+        of its own. When this returns, the transaction is committed.
+
+        Raises: what ``work`` raises, or the mapped error.
         """
         job = _new_job(work)
         self._inbox.put(job)
@@ -157,7 +164,7 @@ class Writer:
 
     async def aclose(self) -> None:
         """Finish what waits, then end the thread."""
-        self._inbox.close(1)
+        self._inbox.close()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -170,7 +177,7 @@ class Writer:
         except Exception as error:
             first.error = map_error(error, self._settings)
         if connection is None or first.error is not None:
-            self._inbox.close(0)
+            self._inbox.close(taken=False)
             if connection is not None:
                 connection.close(True)
             _wake([first])
@@ -216,7 +223,10 @@ class Writer:
         done = [first]
         try:
             run(connection, "BEGIN IMMEDIATE")
-            self._attempt(connection, first)
+            if self._lead(connection, first):
+                _roll_back(connection)
+                _wake(done)
+                return
             until = time.monotonic() + _MAX_GROUP_SECONDS
             while len(done) < MAX_GROUP and time.monotonic() < until:
                 job = self._next_for_group()
@@ -238,6 +248,15 @@ class Writer:
             self._held.append(job)
             return None
         return job
+
+    def _lead(self, connection: apsw.Connection, job: _Job) -> bool:
+        """Do the first job of a group, which needs no savepoint: if it fails, it takes nothing but
+        its own changes with the transaction. Whether it failed."""
+        try:
+            job.result = job.work(connection)
+        except Exception as error:
+            job.error = map_error(error, self._settings)
+        return job.error is not None
 
     def _attempt(self, connection: apsw.Connection, job: _Job) -> None:
         """Do a job in a savepoint. Raises only if the whole transaction is gone."""
@@ -275,11 +294,18 @@ def _roll_back(connection: apsw.Connection) -> None:
 
 
 class Readers:
-    """A few threads with a connection each, which only read, each job in one short transaction."""
+    """A few threads with a connection each, which only read, each job in one short transaction.
+
+    Of those that are free the last one that worked is given the next job: its connection still has
+    the pages at hand.
+    """
 
     def __init__(self, settings: SqliteSettings, count: int = 4) -> None:
         self._settings = settings
-        self._inbox = _Inbox()
+        self._lock = threading.Lock()
+        self._free: list[queue.SimpleQueue[_Job | None]] = []
+        self._waiting: deque[_Job] = deque()
+        self._closed = False
         self._threads = [
             threading.Thread(target=self._run, name=f"secondcall-sqlite-reader-{n}", daemon=True)
             for n in range(count)
@@ -296,30 +322,54 @@ class Readers:
         Raises: what ``work`` raises, or the mapped error.
         """
         job = _new_job(work)
-        self._inbox.put(job)
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            if self._free:
+                self._free.pop().put(job)
+            else:
+                self._waiting.append(job)
         return cast("T", await job.future)
 
     async def aclose(self) -> None:
         """Finish what waits, then end the threads."""
-        self._inbox.close(len(self._threads))
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for inbox in free:
+            inbox.put(None)
         for thread in self._threads:
             if thread.ident is not None:
                 await asyncio.to_thread(thread.join)
 
     def _run(self) -> None:
         connection: apsw.Connection | None = None
-        while (job := self._inbox.take()) is not None:
+        inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._offer(inbox)
+        while (job := inbox.get()) is not None:
             try:
                 if connection is None:
                     connection = connect_reader(self._settings)
                 job.result = _in_view(connection, job.work)
             except Exception as error:
                 job.error = map_error(error, self._settings)
+            # Before the task that waits goes on, so that its next read comes here again.
+            self._offer(inbox)
             _wake([job])
             # An idle thread must not keep the last result alive.
             del job
         if connection is not None:
             connection.close()
+
+    def _offer(self, inbox: queue.SimpleQueue[_Job | None]) -> None:
+        """Take the job that waits longest; be free when none does, or done after closing."""
+        with self._lock:
+            if self._waiting:
+                inbox.put(self._waiting.popleft())
+            elif self._closed:
+                inbox.put(None)
+            else:
+                self._free.append(inbox)
 
 
 def _in_view(connection: apsw.Connection, work: Work) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -110,8 +111,8 @@ class _ScriptedStream(llm.LLMStream):
             raise
         if self._reply.error is not None:
             raise self._reply.error
-        for word in self._reply.text.split(" ") if self._reply.text else ():
-            self._send(llm.ChoiceDelta(role="assistant", content=word + " "))
+        for piece in re.findall(r"\s*\S+|\s+$", self._reply.text):
+            self._send(llm.ChoiceDelta(role="assistant", content=piece))
         if self._reply.tools:
             calls = [
                 llm.FunctionToolCall(

@@ -8,13 +8,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from secondcall import Memory, Message, usage
+from secondcall import InvalidValue, Memory, Message, usage
 from secondcall.cli.app import run
+from secondcall.cli.usage import (
+    _follow,  # pyright: ignore[reportPrivateUsage] - it would not end by itself
+    _usages,  # pyright: ignore[reportPrivateUsage] - the same
+)
 from secondcall.usage import Call
 
 
@@ -81,3 +87,27 @@ def test_follow_prints_new_calls_once(url: str) -> None:
     assert (second["user_id"], second["input_tokens"]) == ("ben", 2)
     assert rest == ""
     assert follower.returncode == 130
+
+
+async def test_follow_prints_old_calls_once(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is further back than --follow looks again is not printed anew when no newer one
+    comes."""
+    await _spend(url, "ana", input_tokens=1)
+    monkeypatch.setattr("secondcall.cli.usage._PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("secondcall.cli.usage._OVERLAP", timedelta(microseconds=1))
+    looks: list[int] = []
+
+    async def counted(*arguments: Any) -> AsyncIterator[usage.Usage]:
+        looks.append(1)
+        if len(looks) > 4:
+            raise InvalidValue("enough")
+        async for one in _usages(*arguments):
+            yield one
+
+    monkeypatch.setattr("secondcall.cli.usage._usages", counted)
+    async with Memory.open(url) as memory:
+        with pytest.raises(InvalidValue, match="enough"):
+            await _follow(memory, None, datetime(2026, 1, 1, tzinfo=UTC), as_json=True)
+    assert len(capsys.readouterr().out.splitlines()) == 1

@@ -235,6 +235,28 @@ def test_the_last_decision_counts() -> None:
     ]
 
 
+def test_a_long_request_and_promise_leave_room_for_what_was_decided() -> None:
+    """The last word of a conversation is not crowded out by long sentences before it: what was
+    asked, promised, decided and left open is each there, within 80 tokens."""
+    asked = (
+        "I would like to book a table for seven on 3 May, please, and I am very keen on a window "
+        "seat because my grandmother comes along from far away."
+    )
+    promised = (
+        "I promise that I will call you by Friday at 6 pm and send the 15 euro voucher to the "
+        "address that you gave me last week."
+    )
+    decided = "Actually, I decided to cancel the booking, go ahead with 12 June instead."
+    for last in (decided, f"{decided} And what about parking?"):
+        recap = _recap(
+            Message("user", asked), Message("assistant", promised), Message("user", last)
+        )
+        kinds = {part.kind for part in recap.parts}
+        assert kinds == {"asked", "promised", "decided"} | ({"open"} if "?" in last else set())
+        assert decided in recap.text
+        assert COUNTER.count(recap.text) <= MAX_TOKENS
+
+
 def test_a_not_is_never_cut_off() -> None:
     """A sentence too long to stand whole is cut, unless what goes turns it round."""
     long = "I want the blue armchair with the high back that we saw in the shop on Saturday " * 3

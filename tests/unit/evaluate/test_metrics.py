@@ -14,6 +14,7 @@ from secondcall.evaluate.metrics import (
     figures,
     frac_at,
     mean_figures,
+    newest_first,
     percentile,
     reciprocal_rank,
     unique,
@@ -53,6 +54,14 @@ def test_figures_agree(ranking: list[int], gold: frozenset[int], k: int) -> None
     assert all_at(ranking, gold, k) <= frac_at(ranking, gold, k) <= any_at(ranking, gold, k)
     assert frac_at(ranking, gold, k) <= frac_at(ranking, gold, k + 1)
     assert (reciprocal_rank(ranking, gold) == 1.0) == (any_at(ranking, gold, 1) == 1.0)
+
+
+def test_the_newest_evidence_is_first_or_not() -> None:
+    """What is not ranked stands below all that is; nothing ranked is no success."""
+    assert newest_first(["x", "new", "old"], {"new"}, {"new", "old"}) == 1.0
+    assert newest_first(["old", "new"], {"new"}, {"new", "old"}) == 0.0
+    assert newest_first(["new"], {"new"}, {"new", "old"}) == 1.0
+    assert newest_first(["x"], {"new"}, {"new", "old"}) == 0.0
 
 
 def test_means() -> None:

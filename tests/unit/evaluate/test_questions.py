@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_locomo_limit(tmp_path: Path) -> None:
     assert data.questions == 2
 
 
-def haystack(name: str, *, answer: Sequence[str] = ("s1",), marked: bool = True) -> object:
+def haystack(name: str, *, answer: Sequence[str] = ("s1",), marked: bool = True) -> dict[str, Any]:
     """A question of LongMemEval over two sessions."""
     turns = [
         {"role": "user", "content": "My tram is the 7.", "has_answer": marked},
@@ -121,6 +122,17 @@ def test_longmemeval(tmp_path: Path) -> None:
     assert question.sessions == {"s1"}
     assert question.category == "temporal-reasoning"
     assert question.asked_at == datetime(2024, 2, 3, 10, 18, tzinfo=UTC)
+
+
+def test_what_is_newest_of_a_change(tmp_path: Path) -> None:
+    """A question about a change knows its latest evidence, if there is earlier; others do not."""
+    changed = {**haystack("q1"), "question_type": "knowledge-update"}
+    turn = {"role": "user", "content": "My tram is the 9 now.", "has_answer": True}
+    sessions = [*changed["haystack_sessions"][:1], [turn]]
+    content = [{**changed, "haystack_sessions": sessions}, changed, haystack("q2")]
+    data = longmemeval.load(source(tmp_path, content))
+    newest = [one.questions[0].newest for one in data.haystacks]
+    assert newest == [{ItemName("s2", "s2:0")}, frozenset(), frozenset()]
 
 
 def test_longmemeval_left_out(tmp_path: Path) -> None:

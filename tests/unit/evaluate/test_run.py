@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -112,7 +113,7 @@ def test_workers_change_nothing(data: Data) -> None:
 
 def test_the_report_has_its_shape(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``eval --json`` prints the documented fields, and the raw rankings hold no text."""
-    raw = file.parent / "rankings.jsonl"
+    raw = file.parent / "rankings.jsonl.gz"
     code = run_command(
         ["eval", "locomo", str(file), "--json", "--workers", "1", "--raw", str(raw), "--limit", "5"]
     )
@@ -136,7 +137,7 @@ def test_the_report_has_its_shape(file: Path, capsys: pytest.CaptureFixture[str]
     assert set(found["by_category"]) == {"1", "2", "4"}
     assert found["recall_ms"]["p50"] <= found["recall_ms"]["p99"]
     assert found["configuration"]["left_out"] == {"questions without evidence": 1}
-    rankings = raw.read_text("utf-8")
+    rankings = gzip.decompress(raw.read_bytes()).decode("utf-8")
     assert rankings.count("\n") == 5
     assert not any(text in rankings for _, text in SAID)
     assert not any(text in rankings for text, _, _ in ASKED)

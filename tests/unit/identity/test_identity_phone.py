@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from secondcall.errors import InvalidValue, MissingExtra
-from secondcall.identity import mask_phone, normalize_phone
+from secondcall.identity import mask_phone, normalize_phone, withheld_forms
 
 SAME = [
     "+14155550100",
@@ -180,3 +180,17 @@ def test_masks() -> None:
     assert mask_phone("+14155550100") == "+1********00"
     assert mask_phone("+14155550100;ext=12") == "+1********00"
     assert mask_phone("12345") == "***"
+
+
+def test_no_withheld_form_is_a_number() -> None:
+    """What stands in place of a number is refused as one, in every spelling."""
+    accepted: list[str] = []
+    for form in withheld_forms():
+        try:
+            accepted.append(normalize_phone(form))
+        except InvalidValue:
+            continue
+    assert accepted == []
+    assert {"", "anonymous", "Anonymous", "No Caller ID", "+266696687", "1001"} <= {
+        *withheld_forms()
+    }

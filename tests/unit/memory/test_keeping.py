@@ -97,6 +97,21 @@ async def test_tasks_may_save_at_once(memory: Memory) -> None:
     assert (await _kept(memory)).memory.data.tries == 15
 
 
+async def test_many_saves_at_once_do_not_starve_each_other(memory: Memory) -> None:
+    """However many tools save one memory again and again, none is told of a conflict with another
+    process."""
+    kept = await _kept(memory)
+
+    async def work() -> None:
+        for _ in range(10):
+            kept.memory.increment("tries")
+            await kept.save()
+
+    await asyncio.gather(*(work() for _ in range(8)))
+    assert (await _kept(memory)).memory.data.tries == 80
+    assert kept.version == 80
+
+
 async def test_an_empty_memory_is_not_kept(memory: Memory, clock: FrozenClock) -> None:
     """Saving an empty memory removes what was kept, and saving goes on afterwards."""
     kept = await _kept(memory)

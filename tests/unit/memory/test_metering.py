@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from secondcall import InvalidValue, Memory, Message, StoreBusy, UserMemory, usage
-from secondcall.abc import Batch, Embedder, Scope, Written
+from secondcall.abc import Batch, DocumentWrite, Embedder, Scope, Written
 from secondcall.memory import metering
 from secondcall.stores.memory import MemoryStore
 from secondcall.testing.fakes import FrozenClock
@@ -217,6 +217,22 @@ async def test_since_leaves_out_what_was_before(memory: Memory, clock: FrozenClo
         await ana.usage(since=datetime(2026, 1, 1))  # noqa: DTZ001 - refused for that
 
 
+async def test_a_batch_over_midnight_is_counted_on_both_sides(
+    memory: Memory, clock: FrozenClock
+) -> None:
+    """Calls that were written together are counted each at its own time, also where a day ends
+    between them."""
+    ana = memory.user("ana")
+    midnight = datetime(2026, 5, 5, tzinfo=UTC)
+    clock.set(midnight - timedelta(milliseconds=100))
+    await _spend(ana, input_tokens=1)
+    clock.set(midnight + timedelta(milliseconds=100))
+    await _spend(ana, input_tokens=2)
+    assert (await ana.usage(since=midnight)).total.input_tokens == 2
+    assert (await ana.usage()).total.calls == 2
+    assert len(await _documents(memory, "ana")) == 1
+
+
 async def _documents(memory: Memory, user_id: str) -> list[str]:
     scope = Scope("default", "user", user_id)
     store = memory._shared.store  # pyright: ignore[reportPrivateUsage] - there is no other way in
@@ -281,6 +297,56 @@ async def test_numbers_that_endpoints_send_are_made_sound(memory: Memory) -> Non
     found = await ana.usage()
     assert found.total == UsageTotal(calls=3, input_tokens=3, output_tokens=0, cost=0.0)
     assert [one.call.raw for one in found.recent] == [{}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [{"model": "x" * 30_000_000}, {"input_tokens": 10**5_000}, {"model": "m\ud800"}],
+    ids=["name", "number", "surrogate"],
+)
+async def test_one_call_that_cannot_be_kept_stops_no_other(
+    memory: Memory, call: dict[str, Any]
+) -> None:
+    """Whatever an endpoint calls itself or says that it used, the calls before and after it are
+    written."""
+    ana = memory.user("ana")
+    await _spend(ana, input_tokens=1)
+    await _spend(ana, **call)
+    await _meter(memory).flush()
+    await _spend(ana, input_tokens=1)
+    found = await ana.usage()
+    assert found.total.calls == 3
+    assert found.total.input_tokens in (2, 12)
+    assert _meter(memory)._waiting == 0  # pyright: ignore[reportPrivateUsage] - all is written
+
+
+@pytest.mark.parametrize("which", ["call", "day"])
+async def test_what_cannot_be_read_is_left_alone(
+    memory: Memory, clock: FrozenClock, which: str
+) -> None:
+    """Documents of a release to come, or damaged ones, are neither deleted nor written over when
+    calls are added up; the others are."""
+    ana = memory.user("ana")
+    day_us = clock.now().replace(hour=0).timestamp() * 1_000_000
+    name = f"{int(day_us) + 10**17:018d}"
+    key = f"{name}.day" if which == "day" else f"{name}.abc"
+    await _spend(ana)
+    await _meter(memory).flush()
+    store = memory._shared.store  # pyright: ignore[reportPrivateUsage] - there is no other way in
+    scope = Scope("default", "user", "ana")
+    header = await store.header(scope)
+    assert header is not None
+    write = DocumentWrite(kind="usage", key=key, body=b"{}", expected_version=None)
+    await store.write(scope, Batch(documents=[write]), epoch=header.epoch, now_us=0)
+    for _ in range(300):
+        await _spend(ana, input_tokens=1)
+        await _meter(memory).flush()
+        clock.advance(timedelta(minutes=15))
+    assert (await ana.usage()).total.calls == 301
+    left = await store.document(scope, "usage", key)
+    assert left is not None
+    assert left.body == b"{}"
+    assert len(await _documents(memory, "ana")) < 257
 
 
 async def test_merged_users_are_counted_together(memory: Memory) -> None:

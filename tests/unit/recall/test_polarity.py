@@ -27,6 +27,11 @@ def _against(question: str, text: str) -> float:
         ("why did I turn the heating off?", "please switch the heating off", "turn on the heating"),
         ("when did I want it raised?", "please raise the limit", "please lower the limit"),
         ("how do I uninstall the app", "uninstall the app", "install the app like this"),
+        ("what will they pay?", "they will pay for the roof", "they won't pay for the shed"),
+        ("why must I avoid aspirin?", "you should avoid aspirin", "you may take aspirin again"),
+        ("how do I get my mail out of it?", "export the mail here", "import the mail here"),
+        ("when was the pager still in use?", "still using the pager", "I no longer use the pager"),
+        ("where is parking free of charge?", "parking is no charge", "parking is a surcharge"),
         ("why did I choose tea over coffee", "tea instead of coffee", "coffee instead of tea"),
     ],
 )

@@ -402,21 +402,6 @@ def test_bad_messages(memory: ShortTermMemory[CallData], message: object) -> Non
     assert memory.messages == []
 
 
-def test_a_counter_that_fails_changes_nothing() -> None:
-    """When the counter raises, no message is half taken."""
-
-    class Broken(TokenCounter):
-        id = "broken"
-
-        def count(self, text: str) -> int:
-            raise RuntimeError("no")
-
-    memory = ShortTermMemory(CallData, counter=Broken())
-    with pytest.raises(RuntimeError):
-        memory.add(Message("user", "hi"))
-    assert memory.messages == []
-
-
 def test_append_lets_the_oldest_go(memory: ShortTermMemory[CallData]) -> None:
     """``append`` keeps the newest ``limit`` entries and says how many went."""
     assert [memory.append("items", str(n), limit=3) for n in range(5)] == [0, 0, 0, 1, 1]

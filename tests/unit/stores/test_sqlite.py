@@ -16,7 +16,7 @@ import anyio
 import apsw
 import pytest
 
-from secondcall.abc import Batch, Scope
+from secondcall.abc import Batch, DocumentWrite, EntryKey, NewEntry, Scope
 from secondcall.errors import (
     InvalidValue,
     SchemaTooNew,
@@ -25,6 +25,7 @@ from secondcall.errors import (
     StoreError,
     StoreUnavailable,
     TooLarge,
+    VersionConflict,
 )
 from secondcall.registry import store_from_url
 from secondcall.stores import sqlite_file, sqlite_threads
@@ -171,6 +172,53 @@ async def test_readers_cannot_write(store: SqliteStore) -> None:
     """A reading connection refuses to write, whatever the code around it does."""
     with pytest.raises(StoreUnavailable):
         await store._read(lambda one: run(one, "DELETE FROM partitions"))  # pyright: ignore[reportPrivateUsage] - on purpose
+
+
+async def test_a_glance_is_one_view(store: SqliteStore) -> None:
+    """What others commit while it is read is seen in none of its parts or in all."""
+    scope = Scope("t", "user", "ann")
+    key = EntryKey("s", "message", "m")
+
+    def batch(number: int, version: int | None) -> Batch:
+        body = str(number).encode()
+        entry = NewEntry(key=key, at_us=1, body=body, digest=body)
+        write = DocumentWrite(kind="k", key="d", body=body, expected_version=version)
+        return Batch(entries=[entry], documents=[write])
+
+    await store.write(scope, batch(1, None), epoch=EPOCH, now_us=1, create=True)
+
+    async def rival() -> None:
+        for number in range(2, 60):
+            await store.write(scope, batch(number, number - 1), epoch=EPOCH, now_us=1)
+
+    writing = asyncio.create_task(rival())
+    seen: set[int] = set()
+    while not writing.done():
+        found = await store.glance(scope, documents=[("k", "d")], entries=[key])
+        (document,), (entry,) = found.documents, found.entries
+        assert found.header is not None
+        assert document is not None
+        assert document.body == entry.body == str(found.header.change).encode()
+        seen.add(found.header.change)
+    await writing
+    assert seen
+
+
+async def test_the_last_free_reader_reads_again(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads one after the other go to one connection, which has the pages at hand."""
+    threads: list[int] = []
+    in_view = sqlite_threads._in_view  # pyright: ignore[reportPrivateUsage] - to see who reads
+
+    def seen(connection: apsw.Connection, work: Callable[[apsw.Connection], object]) -> object:
+        threads.append(threading.get_ident())
+        return in_view(connection, work)
+
+    monkeypatch.setattr(sqlite_threads, "_in_view", seen)
+    for _ in range(20):
+        await store.header(Scope("t", "user", "ann"))
+    assert len(set(threads[4:])) == 1
 
 
 async def test_log_is_kept_short(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,6 +559,32 @@ async def test_writes_that_come_together_share_a_commit(path: Path) -> None:
     assert len(await all_changes(store)) == 100
     assert 1 <= commits <= 20
     await store.aclose()
+
+
+async def test_a_job_that_fails_takes_no_other_with_it(store: SqliteStore) -> None:
+    """Of writes that come together those that lose a comparison fail, first or last, whatever they
+    had written by then; the others are there."""
+    await record(store, entry("first"))
+
+    def job(name: str, *, expected: int | None = None) -> Batch:
+        write = DocumentWrite(kind="k", key=name, body=b"", expected_version=expected)
+        return Batch(entries=[entry(f"of {name}")], documents=[write])
+
+    for order in ([7, None, 7, None], [None, 7, None, 7]):
+        names = [f"{order[0]} {number}" for number in range(4)]
+        done = await asyncio.gather(
+            *(
+                store.write(SCOPE, job(name, expected=one), epoch=EPOCH, now_us=NOW_US)
+                for name, one in zip(names, order, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        assert [isinstance(one, VersionConflict) for one in done] == [one == 7 for one in order]
+        kept = [await store.document(SCOPE, "k", name) is not None for name in names]
+        assert kept == [one is None for one in order]
+    changes = await all_changes(store)
+    assert [one.number for one in changes] == list(range(1, len(changes) + 1))
+    assert len(changes) == 5
 
 
 async def test_failed_commit_acknowledges_nothing(store: SqliteStore) -> None:

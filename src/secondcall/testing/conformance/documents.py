@@ -16,6 +16,7 @@ from secondcall.testing.conformance.material import (
     all_changes,
     document,
     entry,
+    key,
     record,
     write_documents,
 )
@@ -51,6 +52,21 @@ class DocumentsSuite(StoreSuite):
         assert second == dataclasses.replace(expected, key="e", body=b"", expires_us=None)
         assert await store.document(SCOPE, "fact", "absent") is None
         assert await store.document(SCOPE, "other", "d") is None
+
+    async def test_a_glance_gives_what_single_reads_give(self, store: Store) -> None:
+        """Head, documents and entries come as each alone, what is not there as nothing."""
+        await write_documents(store, document("d", b"one"), document("e", b"two"))
+        await record(store, entry("a"), entry("b"))
+        asked = [("fact", "e"), ("fact", "absent"), ("other", "d"), ("fact", "d")]
+        found = await store.glance(SCOPE, documents=asked, entries=[key("b"), key("x"), key("a")])
+        assert found.header == await store.header(SCOPE)
+        assert list(found.documents) == [await store.document(SCOPE, *one) for one in asked]
+        assert list(found.entries) == list(await store.entries(SCOPE, [key("b"), key("a")]))
+        nobody = await store.glance(
+            SCOPE._replace(name="nobody"), documents=asked, entries=[key("a")]
+        )
+        assert (nobody.header, list(nobody.documents)) == (None, [None] * 4)
+        assert list(nobody.entries) == []
 
     async def test_versions_count_from_1(self, store: Store) -> None:
         """Each write gives the next version, whether compared or not."""

@@ -1,19 +1,11 @@
-"""What a model may call, bound to one user or session: no tool takes an id of either.
+"""The state of a session or user, as tools for a model.
 
-A tool has a name, a description and parameters as JSON Schema, and is called with the arguments
-that the model wrote; what comes back is text for the model. A call that is refused, for whatever
-the model did wrong, is answered with what is allowed and what is missing, so that the model can do
-better; only failures of the store are raised, to the host.
-
-``StateTools`` gives the tools for a state. Ask it for ``tools()`` each time a model is called:
-their parameters are those of the present step.
+Ask for ``tools()`` each time a model is called: their parameters are those of the present step.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from secondcall.errors import (
@@ -27,6 +19,7 @@ from secondcall.state.agent_state import AgentState
 from secondcall.state.codec import untagged
 from secondcall.state.export import slot_schemas
 from secondcall.state.slots import type_name
+from secondcall.tools.tool import Arguments, Tool, object_schema, refusal, told
 from secondcall.types import Trust
 
 if TYPE_CHECKING:
@@ -34,42 +27,9 @@ if TYPE_CHECKING:
     from secondcall.memory.stating import StateHandle
     from secondcall.state.workflow import Workflow
 
-__all__ = ["StateTools", "Tool"]
+__all__ = ["StateTools"]
 
-Arguments = Mapping[str, object]
-_MAX_NAMED = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A tool for a model, of no framework.
-
-    ``parameters`` is a JSON Schema of an object that takes nothing more than it names.
-    """
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-    run: Callable[[Arguments, Trust], Awaitable[str]] = field(repr=False)
-
-    async def call(self, arguments: object, *, trust: Trust = "verified") -> str:
-        """Call it with the arguments that a model wrote, as an object or as its JSON text.
-
-        Say ``trust="claimed"`` when they rest on recalled or otherwise foreign text. Raises: store
-        errors and ``UserErased`` only.
-        """
-        named = _read(arguments)
-        if isinstance(named, str):
-            return _refusal(named)
-        allowed = cast("Mapping[str, Any]", self.parameters["properties"])
-        strange = sorted(str(name)[:80] for name in named if name not in allowed)
-        if strange:
-            takes = ", ".join(allowed) or "no arguments"
-            return _refusal(
-                f"{self.name} does not take {', '.join(strange[:_MAX_NAMED])}; it takes {takes}. "
-                "It is bound to this user and session already"
-            )
-        return await self.run(named, trust)
+_NAMES = ("get_workflow_state", "update_workflow_state", "fill_slots")
 
 
 class StateTools:
@@ -88,11 +48,37 @@ class StateTools:
         by: str = "model",
         name: str = "",
     ) -> None:
+        self._bound = bound
         self._state: StateHandle[Any] = bound.state
         self._workflows = {one.name: one for one in workflows}
         self._by = by
         self._prefix = name
         self._confirmed: tuple[str, AgentState[Any]] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tools, which stay the same whatever the state is."""
+        return tuple(f"{self._prefix}{one}" for one in _NAMES)
+
+    def follow(self, user_id: str, session: SessionMemory) -> bool:
+        """Go by ``session`` or its user from now on, if they are bound to those of ``user_id``: to
+        the user, or to the session of the same id. Whether they were.
+
+        For a conversation that turns out to be somebody else's, and after the user was forgotten.
+        What was confirmed is not any more.
+        """
+        bound = self._bound
+        if isinstance(bound, type(session)):
+            if (bound.user.user_id, bound.session_id) != (user_id, session.session_id):
+                return False
+            self._bound = session
+        elif cast("UserMemory", bound).user_id == user_id:
+            self._bound = session.user
+        else:
+            return False
+        self._state = self._bound.state
+        self._confirmed = None
+        return True
 
     async def confirm(self, step: str, *, shown: AgentState[Any] | None = None) -> None:
         """The user confirmed, to the host itself, that the state may go to ``step``: the state that
@@ -128,26 +114,27 @@ class StateTools:
         """``get_workflow_state``, ``update_workflow_state`` and ``fill_slots``, for the state as it
         is now. Raises: store errors."""
         state = await self._state.load()
+        get, update, fill = self.names
         return [
             Tool(
-                name=f"{self._prefix}get_workflow_state",
+                name=get,
                 description=(
                     "Read the state of the workflow: the present step, the slots that are filled, "
                     "the steps that are allowed next and what they still need."
                 ),
-                parameters=_object({}),
+                parameters=object_schema({}),
                 run=self._get,
             ),
             Tool(
-                name=f"{self._prefix}update_workflow_state",
+                name=update,
                 description=_update_text(state),
                 parameters=self._update_parameters(state),
                 run=self._update,
             ),
             Tool(
-                name=f"{self._prefix}fill_slots",
+                name=fill,
                 description=_fill_text(state),
-                parameters=_object(_slots(state), least=1),
+                parameters=object_schema(_slots(state), least=1),
                 run=self._fill,
             ),
         ]
@@ -155,13 +142,17 @@ class StateTools:
     def _update_parameters(self, state: AgentState[Any] | None) -> dict[str, Any]:
         if state is not None and not state.ended:
             steps = [one.step for one in state.allowed]
-            slots = {"slots": {**_object(_slots(state)), "description": "slots to fill first"}}
+            slots = {
+                "slots": {**object_schema(_slots(state)), "description": "slots to fill first"}
+            }
             if not steps:
-                return _object({})
-            return _object({"step": {"type": "string", "enum": steps}, **slots}, required=["step"])
+                return object_schema({})
+            return object_schema(
+                {"step": {"type": "string", "enum": steps}, **slots}, required=["step"]
+            )
         if not self._workflows:
-            return _object({})
-        return _object(
+            return object_schema({})
+        return object_schema(
             {"start": {"type": "string", "enum": list(self._workflows)}}, required=["start"]
         )
 
@@ -172,7 +163,7 @@ class StateTools:
     async def _fill(self, arguments: Arguments, trust: Trust) -> str:
         del trust
         if not arguments:
-            return _refusal("name at least one slot with its value")
+            return refusal("name at least one slot with its value")
         return await self._change(lambda state: state.fill(**arguments))
 
     async def _update(self, arguments: Arguments, trust: Trust) -> str:
@@ -182,12 +173,12 @@ class StateTools:
             workflow = self._workflows.get(start) if isinstance(start, str) else None
             if workflow is None:
                 known = ", ".join(map(repr, self._workflows)) or "none"
-                return _refusal(f"there is no such workflow to start; there are: {known}")
+                return refusal(f"there is no such workflow to start; there are: {known}")
             return await self._change(lambda state: state.start(workflow))
         if not isinstance(step, str):
-            return _refusal("name the step to go to, as text")
+            return refusal("name the step to go to, as text")
         if not isinstance(slots, Mapping):
-            return _refusal("slots must be an object, each slot by its name")
+            return refusal("slots must be an object, each slot by its name")
         named = cast("Mapping[str, object]", slots)
 
         def advance(state: AgentState[Any]) -> AgentState[Any]:
@@ -229,10 +220,10 @@ class StateTools:
 
     def _told(self, state: AgentState[Any] | None, first: dict[str, Any]) -> str:
         """The state as JSON for a model, after what happened."""
-        told = {**first, **({"workflow": None} if state is None else _picture(state))}
+        picture = {**first, **({"workflow": None} if state is None else _picture(state))}
         if (state is None or state.ended) and self._workflows:
-            told["may_start"] = list(self._workflows)
-        return _text(told)
+            picture["may_start"] = list(self._workflows)
+        return told(picture)
 
 
 def _picture(state: AgentState[Any]) -> dict[str, Any]:
@@ -308,41 +299,5 @@ def _same(one: AgentState[Any], other: AgentState[Any]) -> bool:
     )  # fmt: skip
 
 
-def _object(
-    properties: Mapping[str, Any], *, required: Sequence[str] = (), least: int = 0
-) -> dict[str, Any]:
-    schema: dict[str, Any] = {
-        "type": "object", "properties": dict(properties), "additionalProperties": False
-    }  # fmt: skip
-    if required:
-        schema["required"] = list(required)
-    if least and properties:
-        schema["minProperties"] = least
-    return schema
-
-
-def _read(arguments: object) -> Arguments | str:
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            return "the arguments are not JSON"
-    if arguments is None:
-        return {}
-    if not isinstance(arguments, Mapping):
-        return "the arguments must be an object"
-    return cast("Arguments", arguments)
-
-
 def _said(error: UsageError) -> str:
     return error.problem if isinstance(error, StateError) else str(error)
-
-
-def _refusal(why: str) -> str:
-    return _text({"changed": False, "refused": why})
-
-
-def _text(value: Mapping[str, Any]) -> str:
-    """JSON in which no value can end a fence that a host puts around it, and which is UTF-8."""
-    text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
-    return text.encode(errors="backslashreplace").decode()

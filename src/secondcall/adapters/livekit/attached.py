@@ -1,0 +1,295 @@
+"""Memory at work in one session: it reaches every agent that enters, and every reply."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from livekit.agents import (
+    Agent,
+    AgentSession,
+    AgentStateChangedEvent,
+    CloseEvent,
+    ConversationItemAddedEvent,
+    UserInputTranscribedEvent,
+    llm,
+)
+
+from secondcall.adapters.livekit.chat import is_memory
+from secondcall.adapters.livekit.keeping import ContextKeeper, context_of, model_of
+from secondcall.adapters.livekit.window import begins_turn
+
+if TYPE_CHECKING:
+    from secondcall.adapters.livekit.preload import Preloaded
+    from secondcall.adapters.livekit.source import MemorySource
+
+__all__ = ["AttachedMemory", "give", "put"]
+
+_log = logging.getLogger("secondcall.livekit")
+_GIVEN = "_secondcall_given"
+
+
+class AttachedMemory:
+    """Made by ``attach_memory``. None of what it does raises into the session."""
+
+    def __init__(
+        self, session: AgentSession[Any], source: MemorySource, *, bind: Callable[[Agent], None]
+    ) -> None:
+        self._session = session
+        self._source = source
+        self._bind = bind
+        self.active = True
+        """Whether it is at work; not after the session was closed."""
+        self._keeper = ContextKeeper(session, source)
+        session.on("conversation_item_added", self._on_item)
+        session.on("user_input_transcribed", self._on_words)
+        session.on("agent_state_changed", self._on_state)
+        session.on("close", self._on_close)
+
+    @property
+    def source(self) -> MemorySource:
+        """What the agents of the session draw on."""
+        return self._source
+
+    @property
+    def keeper(self) -> ContextKeeper:
+        """What keeps a long call within its window."""
+        return self._keeper
+
+    def change_source(self, source: MemorySource) -> None:
+        """Draw on another source from now on, with the agent that is speaking now."""
+        if source is not self._source:
+            self._source.lookup.cancel()
+            self._source = source
+            self._keeper.change_source(source)
+
+    def detach(self) -> None:
+        """Take memory's hands off the session."""
+        self.active = False
+        self._session.off("conversation_item_added", self._on_item)
+        self._session.off("user_input_transcribed", self._on_words)
+        self._session.off("agent_state_changed", self._on_state)
+        self._session.off("close", self._on_close)
+        self._source.lookup.cancel()
+        self._keeper.cancel()
+
+    async def enter(self, agent: Agent) -> None:
+        """Before an agent's ``on_enter``: what is loaded is there, or its time is over."""
+        try:
+            await self._source.ready()
+            if self.provide(agent):
+                await self._update(agent)
+        except Exception as error:  # the agent greets without what could not be given
+            _report("an agent enters without what was loaded", error)
+
+    async def tell(self) -> None:
+        """Give what is known now to the agent that is at work, and to a realtime model, which keeps
+        a context of its own, if it lets that be changed."""
+        try:
+            agent = self._session.current_agent
+            self.provide(agent)
+            await self._update(agent)
+        except Exception as error:
+            _report("the agent at work goes on with what it was told before", error)
+
+    async def _update(self, agent: Agent) -> None:
+        if isinstance(model_of(self._session, agent), llm.RealtimeModel):
+            await agent.update_chat_ctx(
+                context_of(agent).copy(), exclude_invalid_function_calls=False
+            )
+
+    async def before_reply(self, agent: Agent, chat_ctx: llm.ChatContext) -> None:
+        """Put what memory has into the context of one reply, which is the reply's own copy."""
+        try:
+            await self._source.ready()
+            preloaded = self._source.preloaded
+            # A reply that was begun before this was loaded has a copy from before it.
+            if preloaded is not None and (self.provide(agent) or _lacks(chat_ctx, preloaded)):
+                put(agent, chat_ctx, preloaded, plain=False, tools=self._session.tools)
+            await self._keeper.fit(agent, chat_ctx)
+            await self._look_up(chat_ctx)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            _report("a reply goes on without memory", None)
+        except Exception as error:
+            _report("a reply goes on without memory", error)
+
+    async def in_hook(self, turn_ctx: llm.ChatContext, message: llm.ChatMessage) -> None:
+        """Put what is found for a spoken turn into the hook's context."""
+        if self._source.lookup.options.where != "hook":
+            return
+        try:
+            found = await self._source.lookup.for_turn(message, since=_begins(turn_ctx.items))
+            if found is not None:
+                turn_ctx.insert(found)
+        except asyncio.CancelledError:
+            # LiveKit drops the caller's turn on any error here; only a hook that is really
+            # cancelled may end by one.
+            if _is_cancelled():
+                raise
+            _report("a reply goes on without memory", None)
+        except Exception as error:
+            _report("a reply goes on without memory", error)
+
+    def provide(self, agent: Agent) -> bool:
+        """Give an agent what was loaded, once; whether it had not had it."""
+        preloaded = self._source.preloaded
+        if preloaded is None:
+            return False
+        plain = isinstance(model_of(self._session, agent), llm.RealtimeModel)
+        given = give(agent, preloaded, plain=plain, tools=self._session.tools)
+        if given:
+            self._keeper.recount()
+        return given
+
+    async def _look_up(self, chat_ctx: llm.ChatContext) -> None:
+        lookup, items = self._source.lookup, chat_ctx.items
+        position = _newest(items)
+        if position is None:
+            return
+        message = items[position]
+        assert isinstance(message, llm.ChatMessage)
+        spoken = message.transcript_confidence is not None
+        if not lookup.known(message):
+            answered = any(_is_said(one) for one in items[position + 1 :])
+            if answered or (spoken and lookup.options.where == "hook"):
+                return
+        found = await lookup.for_turn(message, since=_begins(items))
+        if lookup is not self._source.lookup:
+            return  # the call is another caller's now
+        if found is not None and all(one.id != found.id for one in items[position - 1 : position]):
+            items.insert(position, found)
+
+    def _entering(self) -> Agent:
+        # The agent of a second handoff may stand in ``current_agent`` while the first is starting.
+        activity = self._session._activity  # pyright: ignore[reportPrivateUsage] - no public name has the agent that is entering
+        return self._session.current_agent if activity is None else activity.agent
+
+    def _on_item(self, event: ConversationItemAddedEvent) -> None:
+        try:
+            if isinstance(event.item, llm.AgentHandoff):
+                self._source.lookup.warm()
+                entering = self._entering()
+                self._bind(entering)
+                self.provide(entering)
+            elif isinstance(event.item, llm.ChatMessage) and event.item.role == "user":
+                self._source.lookup.committed(event.item.id)
+                self._keeper.hearing = False
+        except Exception as error:
+            _report("an agent enters without memory", error)
+
+    def _on_words(self, event: UserInputTranscribedEvent) -> None:
+        try:
+            self._keeper.hearing = True
+            self._source.lookup.hear(event.transcript, final=event.is_final)
+        except Exception as error:
+            _report("words were not looked up early", error)
+
+    def _on_state(self, event: AgentStateChangedEvent) -> None:
+        try:
+            if event.new_state == "listening":
+                self._source.lookup.rest()
+                self._keeper.between_replies()
+        except Exception as error:
+            _report("a long call is not summarised", error)
+
+    def _on_close(self, event: CloseEvent) -> None:
+        del event
+        try:
+            self.detach()
+        except Exception as error:
+            _report("memory is still attached to a session that is closed", error)
+
+
+def give(
+    agent: Agent,
+    preloaded: Preloaded,
+    *,
+    plain: bool,
+    tools: Sequence[llm.Tool | llm.Toolset] = (),
+) -> bool:
+    """Put what was loaded into the context that an agent keeps; false when it had it before."""
+    before: tuple[Preloaded, bool] | None = vars(agent).get(_GIVEN)
+    if before is not None and before[0] is preloaded and before[1] == plain:
+        return False
+    put(agent, context_of(agent), preloaded, plain=plain, tools=tools)
+    vars(agent)[_GIVEN] = (preloaded, plain)
+    return True
+
+
+def put(
+    agent: Agent,
+    chat_ctx: llm.ChatContext,
+    preloaded: Preloaded,
+    *,
+    plain: bool,
+    tools: Sequence[llm.Tool | llm.Toolset] = (),
+) -> None:
+    """Put what was loaded into a context, in place; a summary of this call stays behind it.
+
+    ``tools`` are those that the agent has from its session.
+    """
+    known = llm.ToolContext([*tools, *agent.tools])
+    names = list[str](known.function_tools)  # pyright: ignore[reportUnknownArgumentType] - LiveKit leaves the tools open
+    items = preloaded.context(chat_ctx, tools=names, plain=plain).items
+    there = {one.id for one in items}
+    summaries = [one for one in chat_ctx.items if _is_summary(one) and one.id not in there]
+    behind = next(
+        (n for n, one in enumerate(items) if not (is_memory(one) or _is_instructions(one))),
+        len(items),
+    )
+    chat_ctx.items[:] = [*items[:behind], *summaries, *items[behind:]]
+
+
+def _lacks(chat_ctx: llm.ChatContext, preloaded: Preloaded) -> bool:
+    """Whether something was loaded and nothing of it stands before the conversation."""
+    if not preloaded.turns and (preloaded.brief is None or not preloaded.brief.text):
+        return False
+    for one in chat_ctx.items:
+        if is_memory(one) and not _is_summary(one):
+            return False
+        if isinstance(one, llm.ChatMessage) and not (is_memory(one) or _is_instructions(one)):
+            return True
+    return True
+
+
+def _is_summary(item: llm.ChatItem) -> bool:
+    return isinstance(item, llm.ChatMessage) and item.extra.get("secondcall") == "summary"
+
+
+def _is_instructions(item: llm.ChatItem) -> bool:
+    return isinstance(item, llm.ChatMessage) and item.role in ("system", "developer")
+
+
+def _is_said(item: llm.ChatItem) -> bool:
+    return isinstance(item, llm.ChatMessage) and item.role == "assistant" and not is_memory(item)
+
+
+def _newest(items: Sequence[llm.ChatItem]) -> int | None:
+    """Where the caller's newest words of this call stand."""
+    for position in range(len(items) - 1, -1, -1):
+        if begins_turn(items[position]) and not is_memory(items[position]):
+            return position
+    return None
+
+
+def _begins(items: Sequence[llm.ChatItem]) -> float | None:
+    """When what this call holds in the context begins."""
+    for one in items:
+        if isinstance(one, llm.ChatMessage) and not (is_memory(one) or _is_instructions(one)):
+            return one.created_at
+    return None
+
+
+def _is_cancelled() -> bool:
+    """Whether this very task is cancelled, and not something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _report(what: str, error: BaseException | None) -> None:
+    name = "CancelledError" if error is None else type(error).__name__
+    _log.warning("memory failed inside a call", extra={"outcome": what, "error": name})

@@ -1,0 +1,58 @@
+"""A realtime model keeps a context of its own: what changes in mid-call must reach it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapters.livekit import test_agent_realtime as realtime
+from adapters.livekit.jobs import end
+from adapters.livekit.remembered import remembered_in
+from adapters.livekit.waiting import until
+from livekit.agents import Agent, AgentSession, llm
+
+from secondcall import Memory
+from secondcall.adapters.livekit import CallSettings, call
+from secondcall.testing.livekit_room import room_job
+
+pytestmark = pytest.mark.anyio
+
+ANN = "+14155550100"
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Memory]:
+    """Ann's memory."""
+    async with Memory.open("memory://") as memory:
+        ann = await memory.identify(phone=ANN)
+        await memory.user(ann).remember("seat", "aisle")
+        yield memory
+
+
+def _told(chat_ctx: llm.ChatContext) -> str:
+    return " ".join(one.text_content or "" for one in remembered_in(chat_ctx, "brief"))
+
+
+async def test_the_model_is_told_who_it_is_and_forgets_when_asked(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """A caller who becomes known in mid-call is known to the model at once, and one who asks to be
+    forgotten is taken out of its context."""
+    settings = CallSettings(
+        journal=tmp_path, preload_seconds=60, caller={"attribute_seconds": 0.05}
+    )
+    with room_job() as job:
+        job.call_in(None)
+        async with call(job.ctx, memory, settings=settings) as live:
+            model = realtime._Talking()  # pyright: ignore[reportPrivateUsage] - the same model
+            session: AgentSession[Any] = AgentSession(llm=model, vad=None)
+            await session.start(live.agent(Agent(instructions="x")))
+            await until(lambda: "_secondcall_memory" in vars(session))
+            job.set_attributes("sip_1", {"sip.phoneNumber": ANN})
+            await until(lambda: "aisle" in _told(model.told[-1]))
+            assert (await live.forget()).complete
+            assert "aisle" not in _told(model.told[-1])
+            await session.aclose()
+        await end(job.ctx)

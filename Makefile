@@ -58,7 +58,7 @@ test: $(READY)
 
 oldest: $(OLDEST_READY) $(BETWEEN_READY)
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS) tests/adapters
-	PYTHONPATH=$(BETWEEN) $(OLDEST)/bin/python -m pytest $(ARGS) \
+	PYTHONPATH=$(BETWEEN) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(ARGS) \
 		tests/adapters/llama_index/test_serialising.py
 
 check: lint types layers docs docs-code generated

@@ -25,13 +25,25 @@ __all__ = ["FailingStore", "Recorded", "recorded", "recording", "said", "talking
 
 
 class FailingStore(MemoryStore):
-    """A store in memory that can be taken away: ``down`` makes it raise, ``hangs`` wait."""
+    """A store in memory that can be taken away: ``down`` makes it raise, ``hangs`` wait; what waits
+    then raises when it hangs no longer."""
 
     def __init__(self) -> None:
         super().__init__("memory://")
         self.down = False
-        self.hangs = False
+        self._back: asyncio.Event | None = None
         self.attempts = 0
+
+    @property
+    def hangs(self) -> bool:
+        """Whether whoever comes has to wait."""
+        return self._back is not None
+
+    @hangs.setter
+    def hangs(self, hangs: bool) -> None:
+        back, self._back = self._back, asyncio.Event() if hangs else None
+        if back is not None:
+            back.set()
 
     async def write(
         self, scope: Scope, batch: Batch, *, epoch: Epoch, now_us: int, create: bool = False
@@ -47,8 +59,9 @@ class FailingStore(MemoryStore):
         return await super().header(scope)
 
     async def _reach(self) -> None:
-        if self.hangs:
-            await asyncio.Event().wait()
+        if self._back is not None:
+            await self._back.wait()
+            raise StoreUnavailable("the store has not answered, as the test says")
         if self.down:
             raise StoreUnavailable("the store is down, as the test says")
 

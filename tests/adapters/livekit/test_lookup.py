@@ -451,3 +451,17 @@ def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     """Options out of their range name the field."""
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
         LookupOptions(**wrong)
+
+
+async def test_a_question_asked_again_brings_its_answer() -> None:
+    """What was answered to the same question in an earlier call is told with it."""
+    asked = "What is the code of the office door?"
+    async with a_caller() as user:
+        earlier = await user.session("earlier")
+        await earlier.record(Message("user", asked), Message("assistant", "It is tulip42."))
+        agent, _ = _agent(user)
+        model = ScriptedLLM(["tulip42."])
+        async with texting(model, agent) as session:
+            await session.run(user_input=asked)
+        (found,) = looked_up(model)
+        assert "tulip42" in (found.text_content or "")

@@ -21,10 +21,10 @@ from secondcall import telemetry
 from secondcall.adapters.livekit.chat import memory_message
 from secondcall.adapters.livekit.utterance import Utterance, words_of
 from secondcall.checks import check_limit
-from secondcall.context.answer import answer
+from secondcall.context.answer import answer, whole_turn
 from secondcall.errors import InvalidValue
 from secondcall.registry import default_counter
-from secondcall.types import ItemKey, Recalled
+from secondcall.types import ItemKey, Recalled, RecalledItem
 
 if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
@@ -323,6 +323,7 @@ class Lookup:
                 text[-_MAX_QUERY_CHARACTERS:],
                 limit=self._options.limit + _SHOWN_ALREADY,
                 by="turn",
+                neighbours=1,
                 until=self._begins if self._asked > _SHOWN_ALREADY else None,
                 deadline_seconds=seconds,
             )
@@ -375,12 +376,16 @@ class Lookup:
         )
 
     def _text(self, found: Recalled, message: llm.ChatMessage) -> str:
+        items: list[RecalledItem] = []
+        for one in found.items:
+            parts = (one, *one.before, *one.after)
+            known = {part.key for part in parts if self._is_known(part.key, part.at, message)}
+            if len(known) < len(parts):
+                items.append(whole_turn(one, known))
         items = [
             one
-            for one in found.items
-            if one.key not in self._told_items
-            and one.key.id != message.id
-            and not self._stands_there(one.key, one.at)
+            for one in items
+            if one.before or one.after or not self._is_known(one.key, one.at, message)
         ]
         facts = [one for one in found.facts if one.fact.id not in self._told_facts]
         if not (items or facts):
@@ -396,6 +401,10 @@ class Lookup:
             started=perf_counter(),
         ).text
 
-    def _stands_there(self, key: ItemKey, at: datetime) -> bool:
+    def _is_known(self, key: ItemKey, at: datetime, message: llm.ChatMessage) -> bool:
+        """Whether the model is given this anyway: as the message itself, from the brief or restored
+        turns, or as this call's own words."""
+        if key.id == message.id or key in self._told_items:
+            return True
         same = key.session_id == self._session_id
         return same and (self._begins is None or at >= self._begins)

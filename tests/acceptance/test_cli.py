@@ -87,6 +87,7 @@ def test_control_c(folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "SECONDCALL_URL": f"sqlite:///{folder / 'memory.db'}"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     asked = b""

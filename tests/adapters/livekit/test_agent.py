@@ -512,6 +512,7 @@ async def test_nothing_remembered_stands_in_the_logs(caplog: pytest.LogCaptureFi
             model = ScriptedLLM(lambda _: "Yes.")
             async with texting(model, agent) as session:
                 await session.run(user_input=ASKED)
+                await user.flush()  # what works in the background is not what is asked here
                 store.error = RuntimeError(HELD)
                 await session.run(user_input=ASKED)
     ours = [str(vars(one)) for one in caplog.records if one.name.startswith("secondcall")]

@@ -76,7 +76,12 @@ def test_follow_prints_new_calls_once(url: str) -> None:
     interrupted."""
     asyncio.run(_spend(url, "ana", input_tokens=1))
     command = [sys.executable, "-m", "secondcall.cli", "usage", "--follow", "--since", "1d"]
-    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as follower:
+    with subprocess.Popen(
+        [*command, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as follower:
         assert follower.stdout is not None
         first = json.loads(follower.stdout.readline())
         asyncio.run(_spend(url, "ben", input_tokens=2))

@@ -18,7 +18,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from livekit.agents import Agent, AgentSession, stt
 
@@ -60,7 +60,7 @@ class Ours(Arm):
     """The whole of ``secondcall.livekit.call``: brief, lookup, recording, journal."""
 
     package = "secondcall"
-    where = "llm_node"
+    where: Literal["llm_node", "hook"] = "llm_node"
 
     async def agent(self) -> Agent:
         """The agent of a call."""
@@ -74,7 +74,7 @@ class Ours(Arm):
         name = f"AJ_{self.where}_{os.urandom(4).hex()}"
         ctx = self.stack.enter_context(fake_job_context(job_id=name, job_metadata=metadata))
         settings = CallSettings(
-            lookup=LookupOptions(where=self.where),  # pyright: ignore[reportArgumentType] - one of two
+            lookup=LookupOptions(where=self.where),
             journal=self.place["journal"],
             grace_seconds=0,
             preload_seconds=5.0,
@@ -253,7 +253,7 @@ async def _serve() -> None:
         command: dict[str, Any] = json.loads(line)
         try:
             answer = await _done(command, lines)
-        except Exception as error:
+        except Exception as error:  # told to the process that asked, which prints it
             answer = {"error": f"{type(error).__name__}: {error}"}
         _OUT.write(json.dumps(answer) + "\n")
         _OUT.flush()

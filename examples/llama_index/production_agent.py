@@ -117,7 +117,7 @@ class ProductionAgent:
         ctx: Context = Context(self._agent)
         try:
             return str(await self._agent.run(user_msg=words, memory=self.memory, ctx=ctx))
-        except Exception:
+        except Exception:  # whatever the run failed with; raised on
             await clear_failed_run(ctx)
             raise
 

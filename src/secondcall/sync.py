@@ -272,7 +272,7 @@ class SyncMemory(_Handle[Memory]):
         self._portal.start()
         try:
             self._portal.call(self._target.__aenter__)
-        except BaseException:
+        except BaseException:  # interrupted too: no thread is left behind; raised on
             self._portal.stop()
             raise
         return self

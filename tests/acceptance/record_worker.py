@@ -107,7 +107,7 @@ async def _contend(path: str, name: str, seconds: float) -> None:
             begun = time.monotonic()
             try:
                 await store.write(SHARED, batch, epoch=SHARED_EPOCH, now_us=NOW_US, create=True)
-            except Exception as error:
+            except Exception as error:  # reported to the test, which judges it
                 done.errors.append(f"{type(error).__name__}: {error}")
             done.worst_seconds = max(done.worst_seconds, time.monotonic() - begun)
 

@@ -236,7 +236,7 @@ def _replacing(path: Path) -> Generator[IO[str], None, None]:
                 shutil.copymode(target, beside)
             yield file
         os.replace(beside, target)
-    except BaseException:
+    except BaseException:  # interrupted too: no half file stays; raised on
         beside.unlink(missing_ok=True)
         raise
 

@@ -100,8 +100,7 @@ class OnnxEmbedder(Embedder):
         known = {name: value for name, value in feed.items() if name in self._inputs}
         try:
             outputs = cast("list[npt.NDArray[np.float32]]", self._session.run(None, known))
-        except Exception as error:
-            # onnxruntime's own errors share no parent but Exception.
+        except Exception as error:  # onnxruntime's own errors share no other parent
             raise EmbedderError(f"{self.id!r} failed ({type(error).__name__})") from None
         hidden = next((one for one in outputs if one.ndim == 3), None)
         if hidden is None:

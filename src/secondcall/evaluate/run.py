@@ -86,7 +86,7 @@ def _all_batches(
         try:
             for done in as_completed(waiting):
                 yield waiting[done], done.result()
-        except BaseException:
+        except BaseException:  # interrupted too: nothing more is begun; raised on
             pool.shutdown(cancel_futures=True)
             raise
 

@@ -166,7 +166,7 @@ def prepare(connection: apsw.Connection, settings: SqliteSettings) -> None:
                 pragma(connection, "application_id", APPLICATION_ID)
                 pragma(connection, "user_version", migration.number)
             run(connection, "COMMIT")
-        except BaseException:
+        except BaseException:  # interrupted too: the step is taken back; raised on
             if connection.in_transaction:
                 run(connection, "ROLLBACK")
             raise

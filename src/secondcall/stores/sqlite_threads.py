@@ -174,7 +174,7 @@ class Writer:
             self._wait_until = first.since + self._settings.busy_timeout_seconds
             connection = connect_writer(self._settings, keep_waiting=self._keep_waiting)
             self._run_alone(connection, first, wake=False)
-        except Exception as error:
+        except Exception as error:  # raised where the job is waited for
             first.error = map_error(error, self._settings)
         if connection is None or first.error is not None:
             self._inbox.close(taken=False)
@@ -212,7 +212,7 @@ class Writer:
         self._wait_until = job.since + self._settings.busy_timeout_seconds
         try:
             job.result = job.work(connection)
-        except Exception as error:
+        except Exception as error:  # raised where the job is waited for
             job.error = map_error(error, self._settings)
         _roll_back(connection)
         if wake:
@@ -235,7 +235,7 @@ class Writer:
                 done.append(job)
                 self._attempt(connection, job)
             run(connection, "COMMIT")
-        except Exception as error:
+        except Exception as error:  # raised where the jobs are waited for
             # Nothing of the group is there, so nothing of it may be acknowledged.
             _roll_back(connection)
             for job in done:
@@ -254,7 +254,7 @@ class Writer:
         its own changes with the transaction. Whether it failed."""
         try:
             job.result = job.work(connection)
-        except Exception as error:
+        except Exception as error:  # raised where the job is waited for
             job.error = map_error(error, self._settings)
         return job.error is not None
 
@@ -263,7 +263,7 @@ class Writer:
         run(connection, "SAVEPOINT job")
         try:
             job.result = job.work(connection)
-        except Exception as error:
+        except Exception as error:  # raised where the job is waited for
             job.error = map_error(error, self._settings)
             if not connection.in_transaction:
                 # A full disk or an I/O error takes the whole transaction with it.
@@ -351,7 +351,7 @@ class Readers:
                 if connection is None:
                     connection = connect_reader(self._settings)
                 job.result = _in_view(connection, job.work)
-            except Exception as error:
+            except Exception as error:  # raised where the job is waited for
                 job.error = map_error(error, self._settings)
             # Before the task that waits goes on, so that its next read comes here again.
             self._offer(inbox)

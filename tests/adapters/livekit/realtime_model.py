@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class ScriptedRealtime(llm.RealtimeModel):
-    """Answers with what ``script`` gives for the context that its server has. ``told`` keeps every
-    context that it was sent, ``offered`` the names of its tools."""
+    """Answers with what ``script`` gives for the context that its server has; without one it says
+    nothing. ``told`` keeps every context that it was sent, ``offered`` the names of its tools."""
 
-    def __init__(self, script: Callable[[llm.ChatContext], Reply]) -> None:
+    def __init__(self, script: Callable[[llm.ChatContext], Reply] | None = None) -> None:
         super().__init__(
             capabilities=llm.RealtimeCapabilities(
                 message_truncation=False,
@@ -85,6 +85,8 @@ class _Line(llm.RealtimeSession[Any]):
         del frame
 
     def generate_reply(self, **_: Any) -> asyncio.Future[llm.GenerationCreatedEvent]:
+        if self._model.script is None:
+            return asyncio.get_running_loop().create_future()
         self._replies += 1
         reply, number = self._model.script(self.chat_ctx), self._replies
         calls = [

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from adapters.livekit.realtime_model import ScriptedRealtime
 from adapters.livekit.remembered import ObedientStore, a_caller, remembered_in
 from adapters.livekit.waiting import until
-from livekit import rtc
-from livekit.agents import Agent, AgentSession, llm
-from livekit.agents.types import NOT_GIVEN, NotGivenOr
+from livekit.agents import Agent, AgentSession
 
 from secondcall import UserMemory
 from secondcall.adapters.livekit.agent import attach_memory, with_memory
@@ -21,81 +19,7 @@ from secondcall.adapters.livekit.window import WindowOptions
 pytestmark = pytest.mark.anyio
 
 
-class _Talking(llm.RealtimeModel):
-    """A realtime model that says nothing and keeps what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            capabilities=llm.RealtimeCapabilities(
-                message_truncation=False,
-                turn_detection=True,
-                user_transcription=False,
-                auto_tool_reply_generation=False,
-                audio_output=False,
-                manual_function_calls=False,
-                mutable_chat_context=True,
-                mutable_instructions=True,
-                mutable_tools=True,
-            )
-        )
-        self.told: list[llm.ChatContext] = []
-
-    def session(self, **_: bool) -> llm.RealtimeSession[Any]:
-        """A line to it."""
-        return _Line(self)
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
-
-class _Line(llm.RealtimeSession[Any]):
-    def __init__(self, model: _Talking) -> None:
-        super().__init__(model)
-        self._model = model
-        self._chat_ctx = llm.ChatContext.empty()
-
-    @property
-    def chat_ctx(self) -> llm.ChatContext:
-        return self._chat_ctx.copy()
-
-    @property
-    def tools(self) -> llm.ToolContext:
-        return llm.ToolContext.empty()
-
-    async def update_instructions(self, instructions: str) -> None:
-        del instructions
-
-    async def update_chat_ctx(self, chat_ctx: llm.ChatContext) -> None:
-        self._chat_ctx = chat_ctx.copy()
-        self._model.told.append(chat_ctx.copy())
-
-    async def update_tools(self, tools: list[llm.Tool]) -> None:
-        del tools
-
-    def update_options(self, *, tool_choice: NotGivenOr[llm.ToolChoice | None] = NOT_GIVEN) -> None:
-        del tool_choice
-
-    def push_audio(self, frame: rtc.AudioFrame) -> None:
-        del frame
-
-    def push_video(self, frame: rtc.VideoFrame) -> None:
-        del frame
-
-    def generate_reply(self, **_: Any) -> asyncio.Future[llm.GenerationCreatedEvent]:
-        return asyncio.get_running_loop().create_future()
-
-    def commit_audio(self) -> None: ...
-
-    def clear_audio(self) -> None: ...
-
-    def interrupt(self) -> None: ...
-
-    def truncate(self, **_: Any) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
-def _session(model: _Talking) -> AgentSession[None]:
+def _session(model: ScriptedRealtime) -> AgentSession[None]:
     return AgentSession[None](llm=model, vad=None)
 
 
@@ -110,7 +34,7 @@ async def _source(user: UserMemory, **more: Any) -> CallMemory:
 async def test_the_model_is_told_before_it_speaks(how: str) -> None:
     """The context that the model begins with has brief and last turns, told in words once."""
     async with a_caller() as user:
-        model, agent = _Talking(), Agent(instructions="x")
+        model, agent = ScriptedRealtime(), Agent(instructions="x")
         session = _session(model)
         source = await _source(user)
         if how == "session":
@@ -129,7 +53,7 @@ async def test_the_model_is_told_before_it_speaks(how: str) -> None:
 async def test_the_next_agent_tells_it_too() -> None:
     """After a handoff the model has the brief in the context of the next agent."""
     async with a_caller() as user:
-        model = _Talking()
+        model = ScriptedRealtime()
         session = _session(model)
         attach_memory(session, await _source(user))
         await session.start(Agent(instructions="x"))
@@ -144,7 +68,7 @@ async def test_a_brief_that_comes_late_is_told_before_the_agent_enters() -> None
     """What is still being loaded at the start is told as soon as it is there, and the agent's own
     ``on_enter`` runs after that."""
     entered: list[int] = []
-    model = _Talking()
+    model = ScriptedRealtime()
 
     class Entering(Agent):
         async def on_enter(self) -> None:
@@ -168,7 +92,7 @@ async def test_a_brief_that_comes_late_is_told_before_the_agent_enters() -> None
 async def test_the_context_of_a_realtime_model_is_never_cut() -> None:
     """A window has no say over a context that the model's own server keeps."""
     async with a_caller() as user:
-        model = _Talking()
+        model = ScriptedRealtime()
         session = _session(model)
         source = await _source(user, window=WindowOptions(max_tokens=100))
         attached = attach_memory(session, source)

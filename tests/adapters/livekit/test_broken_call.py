@@ -254,7 +254,7 @@ async def test_calls_that_begin_at_once_open_a_memory_once(tmp_path: Path) -> No
 async def test_a_replay_reads_a_national_number_as_the_call_did(tmp_path: Path) -> None:
     """A call whose store was down from beginning to end is replayed to the caller whom a national
     number means."""
-    pytest.importorskip("phonenumbers")
+    pytest.importorskip("phonenumbers", reason="reads national numbers; an extra of its own")
     store = FailingStore()
     async with Memory.open(store) as memory:
         ann = await memory.identify(phone=ANN)

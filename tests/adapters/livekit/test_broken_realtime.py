@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.livekit import test_agent_realtime as realtime
 from adapters.livekit.jobs import end
+from adapters.livekit.realtime_model import ScriptedRealtime
 from adapters.livekit.remembered import remembered_in
 from adapters.livekit.waiting import until
 from livekit.agents import Agent, AgentSession, llm
@@ -46,7 +46,7 @@ async def test_the_model_is_told_who_it_is_and_forgets_when_asked(
     with room_job() as job:
         job.call_in(None)
         async with call(job.ctx, memory, settings=settings) as live:
-            model = realtime._Talking()  # pyright: ignore[reportPrivateUsage] - the same model
+            model = ScriptedRealtime()
             session: AgentSession[Any] = AgentSession(llm=model, vad=None)
             await session.start(live.agent(Agent(instructions="x")))
             await until(lambda: "_secondcall_memory" in vars(session))

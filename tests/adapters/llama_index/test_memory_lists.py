@@ -153,7 +153,7 @@ async def test_a_failed_run_costs_no_summary(url: str) -> None:
     with pytest.raises(Exception, match="no model"):
         await run(agent, "the lost one", memory=memory, ctx=ctx)
     async with asyncio.timeout(60):  # summaries are made in the background
-        while _SUMMARY not in str((await memory.aget())[0].content):  # noqa: ASYNC110 - as above
+        while _SUMMARY not in str((await memory.aget())[0].content):  # noqa: ASYNC110 - a summary in the background has no event to wait for
             await asyncio.sleep(0.01)
     assert (await clear_failed_run(ctx)).unanswered == 1
     assert (await clear_failed_run(ctx)).unanswered == 0

@@ -286,7 +286,7 @@ def test_readers_and_a_writer_do_not_disturb_each_other() -> None:
         try:
             while not done.is_set():
                 ask(index, "which seat on the aisle, and the vet?")
-        except BaseException as error:
+        except BaseException as error:  # judged by the test, in its own thread
             problems.append(error)
 
     readers = [threading.Thread(target=read) for _ in range(2)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from livekit.agents import (
@@ -77,22 +78,18 @@ class AttachedMemory:
 
     async def enter(self, agent: Agent) -> None:
         """Before an agent's ``on_enter``: what is loaded is there, or its time is over."""
-        try:
+        with _reported("an agent enters without what was loaded"):
             await self._source.ready()
             if self.provide(agent):
                 await self._update(agent)
-        except Exception as error:  # the agent greets without what could not be given
-            _report("an agent enters without what was loaded", error)
 
     async def tell(self) -> None:
         """Give what is known now to the agent that is at work, and to a realtime model, which keeps
         a context of its own, if it lets that be changed."""
-        try:
+        with _reported("the agent at work goes on with what it was told before"):
             agent = self._session.current_agent
             self.provide(agent)
             await self._update(agent)
-        except Exception as error:
-            _report("the agent at work goes on with what it was told before", error)
 
     async def _update(self, agent: Agent) -> None:
         if isinstance(model_of(self._session, agent), llm.RealtimeModel):
@@ -102,7 +99,7 @@ class AttachedMemory:
 
     async def before_reply(self, agent: Agent, chat_ctx: llm.ChatContext) -> None:
         """Put what memory has into the context of one reply, which is the reply's own copy."""
-        try:
+        with _reported("a reply goes on without memory"):
             await self._source.ready()
             preloaded = self._source.preloaded
             # A reply that was begun before this was loaded has a copy from before it.
@@ -110,29 +107,15 @@ class AttachedMemory:
                 put(agent, chat_ctx, preloaded, plain=False, tools=self._session.tools)
             await self._keeper.fit(agent, chat_ctx)
             await self._look_up(chat_ctx)
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            _report("a reply goes on without memory", None)
-        except Exception as error:
-            _report("a reply goes on without memory", error)
 
     async def in_hook(self, turn_ctx: llm.ChatContext, message: llm.ChatMessage) -> None:
         """Put what is found for a spoken turn into the hook's context."""
         if self._source.lookup.options.where != "hook":
             return
-        try:
+        with _reported("a reply goes on without memory"):
             found = await self._source.lookup.for_turn(message, since=_begins(turn_ctx.items))
             if found is not None:
                 turn_ctx.insert(found)
-        except asyncio.CancelledError:
-            # LiveKit drops the caller's turn on any error here; only a hook that is really
-            # cancelled may end by one.
-            if _is_cancelled():
-                raise
-            _report("a reply goes on without memory", None)
-        except Exception as error:
-            _report("a reply goes on without memory", error)
 
     def provide(self, agent: Agent) -> bool:
         """Give an agent what was loaded, once; whether it had not had it."""
@@ -169,7 +152,7 @@ class AttachedMemory:
         return self._session.current_agent if activity is None else activity.agent
 
     def _on_item(self, event: ConversationItemAddedEvent) -> None:
-        try:
+        with _reported("an agent enters without memory"):
             if isinstance(event.item, llm.AgentHandoff):
                 self._source.lookup.warm()
                 entering = self._entering()
@@ -178,30 +161,22 @@ class AttachedMemory:
             elif isinstance(event.item, llm.ChatMessage) and event.item.role == "user":
                 self._source.lookup.committed(event.item.id)
                 self._keeper.hearing = False
-        except Exception as error:
-            _report("an agent enters without memory", error)
 
     def _on_words(self, event: UserInputTranscribedEvent) -> None:
-        try:
+        with _reported("words were not looked up early"):
             self._keeper.hearing = True
             self._source.lookup.hear(event.transcript, final=event.is_final)
-        except Exception as error:
-            _report("words were not looked up early", error)
 
     def _on_state(self, event: AgentStateChangedEvent) -> None:
-        try:
+        with _reported("a long call is not summarised"):
             if event.new_state == "listening":
                 self._source.lookup.rest()
                 self._keeper.between_replies()
-        except Exception as error:
-            _report("a long call is not summarised", error)
 
     def _on_close(self, event: CloseEvent) -> None:
         del event
-        try:
+        with _reported("memory is still attached to a session that is closed"):
             self.detach()
-        except Exception as error:
-            _report("memory is still attached to a session that is closed", error)
 
 
 def give(
@@ -288,6 +263,20 @@ def _is_cancelled() -> bool:
     """Whether this very task is cancelled, and not something that it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+@contextlib.contextmanager
+def _reported(what: str) -> Generator[None]:
+    """Inside, no error reaches LiveKit, which would drop the caller's turn, the reply or the end of
+    the session for it. Only a task that is really cancelled ends by that."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        _report(what, None)
+    except Exception as error:  # whatever memory fails with, the call goes on; it is logged
+        _report(what, error)
 
 
 def _report(what: str, error: BaseException | None) -> None:

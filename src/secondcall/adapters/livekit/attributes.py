@@ -353,7 +353,7 @@ def _texts(attributes: object) -> Mapping[str, str]:
 def _own_identity(room: rtc.Room) -> str | None:
     try:
         return room.local_participant.identity or None
-    except Exception:
+    except Exception:  # LiveKit raises no narrower class before the room is connected
         return None
 
 

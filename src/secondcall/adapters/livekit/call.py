@@ -83,7 +83,7 @@ async def call(
     try:
         await live.begin()
         yield live
-    except BaseException:
+    except BaseException:  # cancelled too: what was begun is ended; raised on
         if not live.is_running:  # else its last words come yet, and the job ends it
             await live.aclose()
         raise
@@ -288,7 +288,7 @@ class LiveCall(Generic[T]):
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
                 return await self.session.shortterm(self._start)
-        except Exception as error:  # a live edge, as above
+        except Exception as error:  # a live edge: the call goes on with empty userdata; logged
             if is_misuse(error):
                 raise
             _log.warning("the userdata begins empty", extra={"error": type(error).__name__})

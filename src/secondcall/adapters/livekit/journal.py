@@ -146,7 +146,7 @@ class Journal:
             self._start = self._size
             if self._fsync:
                 _flush_folder(self._folder)
-        except BaseException:
+        except BaseException:  # cancelled too: no half-made file stays; raised on
             self.close()
             path.unlink(missing_ok=True)
             raise
@@ -161,7 +161,7 @@ class Journal:
                 left = left[os.write(self._descriptor, left) :]
             if flush and self._fsync:
                 os.fsync(self._descriptor)
-        except BaseException:
+        except BaseException:  # cancelled too: the file is left as it was; raised on
             os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(data)
@@ -217,7 +217,7 @@ def left_behind(path: Path, *, max_age_seconds: float = float("inf")) -> Left | 
     except BlockingIOError:
         os.close(descriptor)
         return None
-    except BaseException:
+    except BaseException:  # cancelled too: the lock goes with the descriptor; raised on
         os.close(descriptor)
         raise
     if found.header is None:

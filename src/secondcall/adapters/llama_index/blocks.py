@@ -48,7 +48,11 @@ _counter = LlamaIndexCounter()
 
 
 class _UserBlock(BaseMemoryBlock[str]):
-    """What the three blocks have in common: whose they are, and how they fail."""
+    """What the three blocks have in common: whose they are, and how they fail.
+
+    Each says its constructor anew: for a pydantic class without one, type checkers make one of the
+    fields, which has no ``url`` and no ``memory``.
+    """
 
     name: str = "secondcall"
     priority: int = 1

@@ -108,7 +108,7 @@ class OwnPlace:
     def _serve(self, started: Future[asyncio.AbstractEventLoop]) -> None:
         try:
             asyncio.run(self._keep_open(started))
-        except Exception as error:
+        except Exception as error:  # handed to the thread that waits for the store
             if not started.done():
                 started.set_exception(error)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -54,10 +55,8 @@ class LlamaIndexEmbedder(Embedder):
         self.id = _embedder_id(model) if id is None else id
         self.local = local
         if dimensions is None:
-            try:
+            with self._asking():
                 dimensions = len(model.get_text_embedding("dimensions"))
-            except Exception as error:
-                raise self._failed(error) from None
         self.dimensions = check_limit("dimensions", dimensions)
 
     async def embed_documents(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -69,13 +68,11 @@ class LlamaIndexEmbedder(Embedder):
         places = [place for place, text in enumerate(texts) if text.strip()]
         if places:
             asked = [_sendable(texts[place]) for place in places]
-            try:
+            with self._asking():
                 if self.local:
                     vectors = self._model.get_text_embedding_batch(asked)
                 else:
                     vectors = await self._model.aget_text_embedding_batch(asked)
-            except Exception as error:
-                raise self._failed(error) from None
             found[places] = self._unit(vectors, len(places))
         return found
 
@@ -83,13 +80,11 @@ class LlamaIndexEmbedder(Embedder):
         """One vector ``(dimensions,)``, unit length. Raises: ``EmbedderError``."""
         if not text.strip():
             return np.zeros(self.dimensions, np.float32)
-        try:
+        with self._asking():
             if self.local:
                 vector = self._model.get_query_embedding(_sendable(text))
             else:
                 vector = await self._model.aget_query_embedding(_sendable(text))
-        except Exception as error:
-            raise self._failed(error) from None
         return self._unit([vector], 1)[0]
 
     def _unit(self, vectors: Sequence[Sequence[float]], count: int) -> npt.NDArray[np.float32]:
@@ -105,8 +100,13 @@ class LlamaIndexEmbedder(Embedder):
         length = np.linalg.norm(found, axis=1, keepdims=True)
         return np.divide(found, length, out=np.zeros_like(found), where=length > 0)
 
-    def _failed(self, error: Exception) -> EmbedderError:
-        return EmbedderError(f"{self.id!r} failed ({type(error).__name__})")
+    @contextmanager
+    def _asking(self) -> Generator[None]:
+        """Whatever the model fails with is an ``EmbedderError`` that holds none of its text."""
+        try:
+            yield
+        except Exception as error:  # each of LlamaIndex's models raises what its own client does
+            raise EmbedderError(f"{self.id!r} failed ({type(error).__name__})") from None
 
 
 class LlamaIndexModel(LanguageModel):

@@ -47,7 +47,7 @@ def _in_threads(work: Callable[[int], Coroutine[Any, Any, object]]) -> None:
     def run(number: int) -> None:
         try:
             asyncio.run(worker(number))
-        except BaseException as error:
+        except BaseException as error:  # judged by the thread that began this one
             failed.append(error)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]

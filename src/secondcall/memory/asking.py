@@ -85,6 +85,7 @@ class Question:
     until: datetime | None
     max_tokens: int | None
     deadline_seconds: float | None
+    apart_from: tuple[str, datetime] | None = None
     stale: Literal["mark", "drop"] = "mark"
     prefer_current: bool = True
     time: Literal["soft", "hard"] = "soft"
@@ -212,7 +213,7 @@ async def _answer(
         where=question.where,
     )
     few = len(known.facts) <= _INLINE_FACTS and len(question.query) <= _INLINE_CHARACTERS
-    facts, withheld = search() if few else await anyio.to_thread.run_sync(search)
+    facts, withheld = search() if few else await place.shared.search(search)
     visible = known.shown(sensitive=sensitive, oldest=oldest)
     marked = _marked(items, known, question, visible)
     passed, warnings = await screened(marked, question.screen, until=until)
@@ -404,6 +405,7 @@ async def _search(
         where=question.where,
         since=question.since,
         until=question.until,
+        apart_from=_apart(opened.scopes, question.apart_from),
         oldest_us={kind: cutoff for kind, cutoff in cutoffs.items() if cutoff is not None},
         exclude_keys=_entry_keys(opened.scopes, {*hidden, *question.exclude}),
         also=seen.known.hashed.values(),
@@ -414,7 +416,7 @@ async def _search(
     )
     if len(opened.index) <= _INLINE_ROWS and len(question.query) <= _INLINE_CHARACTERS:
         return search()
-    return await anyio.to_thread.run_sync(search)
+    return await place.shared.search(search)
 
 
 def _item_kinds(question: Question) -> Collection[ItemKind] | None:
@@ -433,6 +435,15 @@ def _session_names(
         for scope in scopes
         for one in sessions
     }
+
+
+def _apart(
+    scopes: Sequence[Scope], apart_from: tuple[str, datetime] | None
+) -> tuple[Collection[str], datetime] | None:
+    if apart_from is None:
+        return None
+    names = _session_names(scopes, [apart_from[0]])
+    return None if names is None else (names, apart_from[1])
 
 
 def _entry_keys(scopes: Sequence[Scope], keys: Collection[ItemKey]) -> list[EntryKey]:

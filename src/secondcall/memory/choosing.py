@@ -39,6 +39,7 @@ def question_of(
     sessions: Collection[str] | None,
     since: datetime | None,
     until: datetime | None,
+    apart_from: tuple[str, datetime] | None = None,
     stale: Literal["mark", "drop"],
     prefer_current: bool,
     max_tokens: int | None,
@@ -63,6 +64,7 @@ def question_of(
         sessions=_collected("sessions", sessions),
         since=None if since is None else from_us(to_us("since", since)),
         until=None if until is None else from_us(to_us("until", until)),
+        apart_from=_conversation("apart_from", apart_from),
         stale=_one_of("stale", stale, ("mark", "drop")),
         prefer_current=bool(prefer_current),
         max_tokens=None if max_tokens is None else check_limit("max_tokens", max_tokens),
@@ -87,6 +89,15 @@ def _where(at: datetime, time_zone: str | None) -> datetime:
             f"time_zone is {str(time_zone)[:64]!r}, which is not known here; give a name such as "
             "'Europe/Berlin'"
         ) from None
+
+
+def _conversation(field: str, given: tuple[str, datetime] | None) -> tuple[str, datetime] | None:
+    if given is None:
+        return None
+    if not isinstance(given, tuple) or len(given) != 2:  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue(f"{field} must be a pair: a session id and the time since when")
+    session_id, since = given
+    return check_id(f"{field}[0]", session_id), from_us(to_us(f"{field}[1]", since))
 
 
 def _callable(screen: Screen | None) -> Screen | None:

@@ -1,4 +1,4 @@
-"""Several partitions of one user read as one."""
+"""The entries of a user, page by page, and several partitions read as one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from secondcall.abc import Scope, StoredEntry
+    from secondcall.abc import Scope, Store, StoredEntry
 
-__all__ = ["merged"]
+__all__ = ["merged", "pages"]
+
+_PAGE = 500
 
 
 async def merged(
@@ -32,3 +34,31 @@ async def merged(
             del heads[number]
         else:
             heads[number] = following
+
+
+async def pages(
+    store: Store,
+    scope: Scope,
+    *,
+    session_id: str | None,
+    since_us: int | None,
+    until_us: int | None,
+    newest_first: bool,
+) -> AsyncIterator[tuple[Scope, StoredEntry]]:
+    """The entries of one partition in reading order, read page by page."""
+    after: tuple[int, int] | None = None
+    while True:
+        page = await store.read(
+            scope,
+            session_id=session_id,
+            since_us=since_us,
+            until_us=until_us,
+            after=after,
+            newest_first=newest_first,
+            limit=_PAGE,
+        )
+        for entry in page:
+            yield scope, entry
+        if len(page) < _PAGE:
+            return
+        after = (page[-1].at_us, page[-1].position)

@@ -7,11 +7,12 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio.to_thread
@@ -61,11 +62,13 @@ _DRAIN_STEP_SECONDS = 0.002
 _FACTS_WITH_VECTORS = 2_000
 """More are found by their words only, so that the first question costs no more for them."""
 _EMBED_STEP = 32
+_SEARCHES = 8
 _CHANGED_CHAINS = 64
 _FIRST_EPOCH_TRIES = 20
 _SPENT_ROWS = 500
 _SEAL_STEP = 64
 """How many changes pass before a handle looks again whether its tail has grown too long."""
+Found = TypeVar("Found")
 
 
 class SystemClock:
@@ -114,6 +117,11 @@ class Shared:
     known: WeakKeyDictionary[OpenIndex, tuple[int, Known]] = field(
         default_factory=WeakKeyDictionary[OpenIndex, tuple[int, Known]]
     )
+    searching: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_SEARCHES, "secondcall-search")
+    )
+    """The threads that search, so that no other work of the process stands in a question's way.
+    They end with the object."""
     learning: threading.Lock = field(default_factory=threading.Lock)
     """Held while a view of facts is made: its index takes one writer at a time."""
     fact_vectors: WeakKeyDictionary[OpenIndex, Mapping[str, npt.NDArray[np.float32]]] = field(
@@ -141,6 +149,10 @@ class Shared:
     def learn(self, workflows: Workflows) -> None:
         """Know these workflows too: states are started in them."""
         self.workflows = self.workflows.including(*workflows)
+
+    async def search(self, work: Callable[[], Found]) -> Found:
+        """What ``work`` finds, in a thread of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self.searching, work)
 
     async def drain(self, seconds: float) -> None:
         """Wait until no write is in flight, at most ``seconds``."""

@@ -19,7 +19,7 @@ from secondcall.memory.asking import ask
 from secondcall.memory.briefing import gather, recaps
 from secondcall.memory.choosing import question_of
 from secondcall.memory.erasing import forget, sweep
-from secondcall.memory.merging import merged
+from secondcall.memory.merging import merged, pages
 from secondcall.memory.metering import total_usage
 from secondcall.memory.recapping import recap_sessions
 from secondcall.memory.screening import Screen
@@ -49,12 +49,10 @@ from secondcall.types import (
 )
 
 if TYPE_CHECKING:
-    from secondcall.abc import Scope, StoredEntry
+    from secondcall.abc import Scope
     from secondcall.usage import Usage
 
 __all__ = ["UserMemory"]
-
-_PAGE = 500
 
 
 class UserMemory:
@@ -116,8 +114,16 @@ class UserMemory:
         policy = await self._place.retention()
         now = self._place.shared.clock.now()
         hidden = await self._hidden()
+        store = self._place.shared.store
         streams = [
-            self._entries(scope, session_id, since_us, until_us, newest_first)
+            pages(
+                store,
+                scope,
+                session_id=session_id,
+                since_us=since_us,
+                until_us=until_us,
+                newest_first=newest_first,
+            )
             for scope in await self._place.scopes()
         ]
         async for scope, entry in merged(streams, newest_first=newest_first):
@@ -281,6 +287,7 @@ class UserMemory:
         sessions: Collection[str] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        apart_from: tuple[str, datetime] | None = None,
         time: Literal["soft", "hard"] = "soft",
         time_zone: str | None = None,
         stale: Literal["mark", "drop"] = "mark",
@@ -297,9 +304,11 @@ class UserMemory:
 
         ``at`` is the moment of asking, now by default. The filters apply before ranking: ``where``
         to metadata (equal values) and ``kinds`` to items and facts (with ``kinds=["promise"]`` only
-        promises are found); ``roles``, ``sessions`` and ``since`` ≤ time < ``until`` to items. What
-        states facts that had ended by then is marked, or dropped, as ``stale`` says, and with
-        ``prefer_current`` comes after what states the fact that holds, unless a time is asked for.
+        promises are found); ``roles``, ``sessions`` and ``since`` ≤ time < ``until`` to items, and
+        ``apart_from=(session_id, since)``: what that session holds from then on, such as the
+        conversation that asks, is not found. What states facts that had ended by then is marked, or
+        dropped, as ``stale`` says, and with ``prefer_current`` comes after what states the fact
+        that holds, unless a time is asked for.
         A time that the query names ("last month", "two calls ago") is a hint, or with ``time``
         "hard" a filter, on the clock of ``time_zone`` (UTC). Below ``min_confidence`` nothing is
         found; ``screen`` is your own function over the items; ``neighbours`` of each come along;
@@ -322,6 +331,7 @@ class UserMemory:
             sessions=sessions,
             since=since,
             until=until,
+            apart_from=apart_from,
             stale=stale,
             prefer_current=prefer_current,
             max_tokens=max_tokens,
@@ -467,31 +477,6 @@ class UserMemory:
 
     async def _hidden(self) -> Collection[ItemKey]:
         return frozenset() if self.trust == "verified" else await self._place.sensitive_items()
-
-    async def _entries(
-        self,
-        scope: Scope,
-        session_id: str | None,
-        since_us: int | None,
-        until_us: int | None,
-        newest_first: bool,
-    ) -> AsyncIterator[tuple[Scope, StoredEntry]]:
-        after: tuple[int, int] | None = None
-        while True:
-            page = await self._place.shared.store.read(
-                scope,
-                session_id=session_id,
-                since_us=since_us,
-                until_us=until_us,
-                after=after,
-                newest_first=newest_first,
-                limit=_PAGE,
-            )
-            for entry in page:
-                yield scope, entry
-            if len(page) < _PAGE:
-                return
-            after = (page[-1].at_us, page[-1].position)
 
 
 def _entry_key(key: ItemKey) -> EntryKey:

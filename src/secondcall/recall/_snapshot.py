@@ -76,6 +76,8 @@ class Filter:
     where: Metadata | None = None
     since: datetime | None = None
     until: datetime | None = None
+    apart_from: tuple[Collection[str], datetime] | None = None
+    """Sessions of which nothing from a time on may be found."""
     oldest_us: Mapping[ItemKind, int] = field(default_factory=dict[ItemKind, int])
     """By kind, the time before which items have run out."""
     small_talk: bool = False
@@ -152,11 +154,21 @@ class Snapshot:
             mask &= view.at_us >= _to_us(wanted.since)
         if wanted.until is not None:
             mask &= view.at_us < _to_us(wanted.until)
+        if wanted.apart_from is not None:
+            mask[self._theirs(*wanted.apart_from)] = False
         for kind, oldest_us in wanted.oldest_us.items():
             mask &= (self._kinds != _KINDS.index(kind)) | (view.at_us >= oldest_us)
         if wanted.where:
             mask &= self._where(wanted.where)
         return mask
+
+    def _theirs(self, sessions: Collection[str], since: datetime) -> npt.NDArray[np.intp]:
+        """The rows of some sessions from a time on, which is mostly a recent one."""
+        view = self.view
+        late = np.flatnonzero(view.at_us >= _to_us(since))
+        numbers = view.session_numbers[late]
+        theirs = [one for one in np.unique(numbers) if view.sessions[one] in sessions]
+        return late[np.isin(numbers, theirs)]
 
     def choose(self, scored: Scored, *, by: Grouping, limit: int) -> list[int]:
         """The best rows: one of each turn or session, and of each text, at most ``limit``."""

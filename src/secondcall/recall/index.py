@@ -138,6 +138,7 @@ class UserIndex:
         where: Metadata | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        apart_from: tuple[Collection[str], datetime] | None = None,
         oldest_us: Mapping[ItemKind, int] | None = None,
         exclude_keys: Collection[EntryKey] = (),
         also: Collection[int] = (),
@@ -149,7 +150,8 @@ class UserIndex:
         """The items that answer a question best, as asked at ``at``.
 
         Filters (``since`` <= time < ``until``; ``where`` by equality, ``None`` meaning absent;
-        ``oldest_us`` by kind) say what may be found; what surrounds a row still counts for it.
+        ``oldest_us`` by kind; not what these sessions hold from a time on, with ``apart_from``) say
+        what may be found; what surrounds a row still counts for it.
         ``exclude_keys`` are left out altogether, as if they had never been said. Items with the
         same words from the same mouth are found once. By "turn" or "session", the best item of
         each; where named people talk, a session's further items count for it. Ties go by later
@@ -170,6 +172,7 @@ class UserIndex:
             where=where,
             since=since,
             until=until,
+            apart_from=apart_from,
             oldest_us=oldest_us or {},
             small_talk=small_talk,
         )

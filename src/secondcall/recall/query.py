@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import Literal
 
 from secondcall.recall.analyze import Analyzer, term_hash, terms
@@ -81,6 +82,21 @@ class Query:
         return list(dict.fromkeys((*self.hashes, *near, *self.attitude)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """What a question says, whoever talks in the record."""
+
+    words: frozenset[str]
+    hashes: Sequence[int]
+    role: Literal["user", "assistant"] | None
+    times: Sequence[TimeHint]
+    talk: Talk | None
+    anchors: Sequence[tuple[Literal["before", "after"], Sequence[int]]]
+    order: Literal["first", "last"] | None
+    beside: frozenset[int]
+    attitude: Sequence[int]
+
+
 def parse(text: str, *, at: datetime, speakers: Sequence[str], analyzer: Analyzer) -> Query:
     """Takes a question apart, as asked at ``at``, in its time zone, of a record in which
     ``speakers`` talk.
@@ -88,9 +104,9 @@ def parse(text: str, *, at: datetime, speakers: Sequence[str], analyzer: Analyze
     Of a text over 16,384 characters the beginning and the end count, half each.
     """
     clamped = _clamp(text)
-    named, cut = _named(clamped, speakers)
-    hashes = dict.fromkeys(analyzer.hashes(clamped))
-    kept = [name for name in hashes if name not in cut] or list(hashes)
+    reading = _read(clamped, at, at.tzinfo, analyzer)
+    named, cut = _named(reading.words, speakers)
+    kept = [name for name in reading.hashes if name not in cut] or reading.hashes
     others = related(kept[:_MAX_RELATED])
     people = sum(map(bool, speakers)) > 1
     return Query(
@@ -98,15 +114,32 @@ def parse(text: str, *, at: datetime, speakers: Sequence[str], analyzer: Analyze
         hashes=kept,
         related=_from(RELATED, others),
         near={term: several[:NEAREST] for term, several in others.items()} if people else {},
-        role=_role(clamped),
+        role=reading.role,
         speakers=named,
-        times=time_hints(clamped, at=at),
+        times=reading.times,
         at_us=(at - _EPOCH) // timedelta(microseconds=1),
-        talk=talk(clamped),
-        anchors=[(one.side, analyzer.hashes(one.words)) for one in anchors(clamped)],
-        order=order(clamped),
-        beside=frozenset(analyzer.hashes(without_times(clamped, at=at))),
-        attitude=_attitude(clamped, analyzer),
+        talk=reading.talk,
+        anchors=reading.anchors,
+        order=reading.order,
+        beside=reading.beside,
+        attitude=reading.attitude,
+    )
+
+
+@lru_cache(maxsize=64)
+def _read(text: str, at: datetime, _zone: tzinfo | None, analyzer: Analyzer) -> _Reading:
+    # Record and facts are asked the same. Equal moments in two zones are equal, but "yesterday" is
+    # not the same day there.
+    return _Reading(
+        words=frozenset(_WORD.findall(text.casefold())),
+        hashes=list(dict.fromkeys(analyzer.hashes(text))),
+        role=_role(text),
+        times=time_hints(text, at=at),
+        talk=talk(text),
+        anchors=[(one.side, analyzer.hashes(one.words)) for one in anchors(text)],
+        order=order(text),
+        beside=frozenset(analyzer.hashes(without_times(text, at=at))),
+        attitude=_attitude(text, analyzer),
     )
 
 
@@ -136,8 +169,8 @@ def _role(text: str) -> Literal["user", "assistant"] | None:
     return "user" if _USER.search(text) else None
 
 
-def _named(text: str, speakers: Sequence[str]) -> tuple[frozenset[str], frozenset[int]]:
-    words = set(_WORD.findall(text.casefold()))
-    found = {name for name in speakers if words & set(_WORD.findall(name.casefold()))}
-    names = " ".join(found)
-    return frozenset(found), frozenset(map(term_hash, terms(names)))
+def _named(words: frozenset[str], speakers: Sequence[str]) -> tuple[frozenset[str], frozenset[int]]:
+    found = {name for name in speakers if not words.isdisjoint(_WORD.findall(name.casefold()))}
+    if not found:
+        return frozenset(), frozenset()
+    return frozenset(found), frozenset(map(term_hash, terms(" ".join(found))))

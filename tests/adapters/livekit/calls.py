@@ -16,6 +16,7 @@ from secondcall.abc import Batch, Epoch, Scope, Written
 from secondcall.adapters.livekit.consent import Consent
 from secondcall.adapters.livekit.recording import Recorder
 from secondcall.adapters.livekit.replay import Journals
+from secondcall.adapters.livekit.writer import BeforeStore
 from secondcall.errors import StoreUnavailable
 from secondcall.stores.memory import MemoryStore
 from secondcall.testing.livekit import ScriptedLLM
@@ -103,6 +104,7 @@ async def recording(
     *,
     consent: Consent | None = None,
     attempt_seconds: float = 10.0,
+    before_store: BeforeStore | None = None,
 ) -> AsyncGenerator[Recorded]:
     """A recorder over a fresh memory, with a journal in ``folder``."""
     async with Memory.open(url) as memory:
@@ -118,6 +120,7 @@ async def recording(
             consent=consent,
             attempt_seconds=attempt_seconds,
             retry_seconds=(0.01, 0.05),
+            before_store=before_store,
         )
         found = Recorded(memory, journals, recorder)
         try:

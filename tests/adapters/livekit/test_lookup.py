@@ -383,6 +383,23 @@ async def test_what_the_brief_told_is_not_told_again() -> None:
         assert after is None or "seat preference" not in (after.text_content or "")
 
 
+async def test_what_is_less_urgent_waits_for_a_reply_but_not_for_ever() -> None:
+    """``idle`` comes back when memory has answered; where it does not answer, when no reply would
+    wait for it any more."""
+    store = ObedientStore()
+    async with a_caller(store) as user:
+        lookup = Lookup(user, LookupOptions(deadline_seconds=0.3))
+        await lookup.idle()
+        store.gate.clear()
+        asking = asyncio.ensure_future(
+            lookup.for_turn(llm.ChatMessage(role="user", content=[ASKED]))
+        )
+        await until(lambda: lookup.running)
+        await lookup.idle()
+        assert await asking is None
+        store.gate.set()
+
+
 async def test_this_calls_own_words_are_found_only_where_the_context_lacks_them() -> None:
     """What was said in this call since the context begins is in it; what was said before that, in
     a long call, is found."""
@@ -395,7 +412,8 @@ async def test_this_calls_own_words_are_found_only_where_the_context_lacks_them(
         message = llm.ChatMessage(role="user", content=["What is my locker code?"])
         there = await lookup.for_turn(message, since=item.at.timestamp() - 1)
         assert there is None
-        cut = await lookup.for_turn(message, since=item.at.timestamp() + 1)
+        later = message.model_copy(update={"id": "later"})
+        cut = await lookup.for_turn(later, since=item.at.timestamp() + 1)
         assert cut is not None
         assert "tangerine" in (cut.text_content or "")
 

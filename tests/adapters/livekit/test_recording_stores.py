@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +62,45 @@ async def test_a_store_that_dies_and_comes_back(
     ]  # fmt: skip
     assert "the store has not taken what was said; it is tried again" in caplog.messages
     assert "red door" not in caplog.text
+
+
+async def test_what_is_safe_lets_a_reply_go_first(tmp_path: Path) -> None:
+    """What is in the journal waits for what is more urgent, and is then stored; at the end of the
+    call nothing is waited for."""
+    gate, asked = asyncio.Event(), list[int]()
+
+    async def before_store() -> None:
+        asked.append(call.recorder.progress.journal)
+        await gate.wait()
+
+    async with recording(tmp_path, before_store=before_store) as call:
+        call.recorder.record(Message("user", "I am Ana", id="first"))
+        await until(lambda: asked == [1])
+        assert call.recorder.progress.store == 0
+        call.recorder.record(Message("user", "and I call again", id="second"))
+        await until(lambda: call.recorder.progress.journal == 2)
+        gate.set()
+        await until(lambda: call.recorder.progress.store == 2)
+        gate.clear()
+        assert (await call.recorder.finish()).complete
+        call.recorder.record(Message("user", "one word more", id="third"))
+        assert (await call.recorder.finish()).complete
+        found = await call.items()
+    assert [text for _, text in said(found)] == ["I am Ana", "and I call again", "one word more"]
+
+
+async def test_what_is_safe_nowhere_waits_for_nothing() -> None:
+    """Without a journal an item goes to the store at once."""
+
+    async def before_store() -> None:
+        raise AssertionError
+
+    async with Memory.open("memory://") as memory:
+        session = await memory.user("ana").session("call")
+        recorder = Recorder(lambda: session, before_store=before_store)
+        recorder.record(Message("user", "I am Ana", id="first"))
+        await until(lambda: recorder.progress.store == 1)
+        await recorder.aclose()
 
 
 async def test_a_store_that_hangs_is_tried_again(tmp_path: Path) -> None:

@@ -54,6 +54,31 @@ async def test_a_named_time_moves_up_or_filters(memory: Memory) -> None:
     assert none.reason is not None
 
 
+async def test_the_conversation_that_asks_is_left_out_from_a_time_on(memory: Memory) -> None:
+    """Apart from a session means: nothing of it from that time on, its earlier part and every other
+    session as ever, in the hits and not in what they score."""
+    await _vendor(memory)
+    await _say(memory, ("c", "The vendor should be Dune.", AT - timedelta(hours=1)))
+    user = memory.user("ann")
+    everything = await user.recall("which vendor?", at=AT, limit=10)
+    apart = await user.recall(
+        "which vendor?", at=AT, limit=10, apart_from=("c", AT - timedelta(hours=2))
+    )
+    whole = await user.recall("which vendor?", at=AT, apart_from=("c", AT - timedelta(days=3)))
+    other = await user.recall("which vendor?", at=AT, apart_from=("d", AT - timedelta(days=99)))
+    asking = {one.key for one in everything.items} - {one.key for one in apart.items}
+    assert {(key.session_id, key.id) for key in asking} == {("c", "m0")}
+    assert {one.key.session_id for one in whole.items} == {"a", "b"}
+    assert len(other.items) == len(everything.items)
+
+
+@pytest.mark.parametrize("given", ["c", ("c",), ("c", "yesterday"), ("", AT), ("c", AT, AT)])
+async def test_what_to_leave_out_is_a_session_and_a_time(memory: Memory, given: Any) -> None:
+    """Anything else is refused, and the error names the field."""
+    with pytest.raises(InvalidValue, match="apart_from"):
+        await memory.user("ann").recall("which vendor?", apart_from=given)
+
+
 async def test_days_begin_in_the_time_zone_of_the_user(memory: Memory) -> None:
     """At half past midnight in Berlin, "yesterday" is the Berlin day before."""
     at = datetime(2026, 6, 16, 22, 30, tzinfo=UTC)

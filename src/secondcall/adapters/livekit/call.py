@@ -339,7 +339,11 @@ class LiveCall(Generic[T]):
             journal=None if journals is None else lambda: speaker.journal(journals),
             consent=self.consent,
             since=since,
+            before_store=self._replies_first,
         )
+
+    async def _replies_first(self) -> None:
+        await self._source.lookup.idle()
 
     def _end_with(self, recorder: Recorder) -> None:
         """Finish this record too, when the job ends."""

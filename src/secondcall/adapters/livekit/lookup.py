@@ -37,9 +37,8 @@ _log = logging.getLogger("secondcall.livekit")
 _JUST_BEFORE_SECONDS = 1e-6
 _IN_RECALL = 0.9
 """The part of the deadline that recall itself has; with the rest what it found is rendered."""
-_SHOWN_ALREADY = 8
-"""So many more are asked for, since some may stand in the conversation or in the brief. After as
-many turns only what is older than the conversation is asked for: it alone could fill the answer."""
+_MOST_TOLD = 8
+"""So many more are asked for at most, since some may stand in the brief or in restored turns."""
 _MAX_QUERY_CHARACTERS = 2_000
 _MIN_EARLY_LETTERS = 6
 _EARLY_SECONDS = 1.0
@@ -48,6 +47,8 @@ _STALE_SECONDS = 15.0
 _KEPT_TURNS = 16
 _CATCH_UP_SECONDS = 0.05
 """After a reply, until what was recorded of it has reached the store, in nearly every call."""
+_ON_ITS_WAY_SECONDS = 0.02
+"""From the answer of memory until the model has it, in nearly every call."""
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -133,6 +134,7 @@ class Lookup:
         self._misses = 0
         self._cool_until = 0.0
         self._asked = 0
+        self._opened = datetime.now(UTC)
         self._begins: datetime | None = None
         self._warm = False
         self._told_facts: frozenset[str] = frozenset()
@@ -222,6 +224,14 @@ class Lookup:
             return None
         before = message.created_at - _JUST_BEFORE_SECONDS
         return memory_message(text, created_at=before, kind="lookup", key=message.id)
+
+    async def idle(self) -> None:
+        """Return when memory is not being asked, at the latest when a reply would no longer wait
+        for it, and what was told has had a moment to reach the model."""
+        until = perf_counter() + self._options.deadline_seconds
+        while self._running and (left := until - perf_counter()) > 0:
+            await asyncio.wait(set(self._running), timeout=left)
+        await asyncio.sleep(_ON_ITS_WAY_SECONDS)
 
     def warm(self) -> None:
         """Load what counts tokens, in a thread, before a reply has to wait for it."""
@@ -321,12 +331,18 @@ class Lookup:
         async with asyncio.timeout(max(seconds, _GIVEN_UP_SECONDS)):
             return await self._user.recall(
                 text[-_MAX_QUERY_CHARACTERS:],
-                limit=self._options.limit + _SHOWN_ALREADY,
+                limit=self._options.limit + min(len(self._told_items), _MOST_TOLD),
                 by="turn",
                 neighbours=1,
-                until=self._begins if self._asked > _SHOWN_ALREADY else None,
+                apart_from=self._here(),
                 deadline_seconds=seconds,
             )
+
+    def _here(self) -> tuple[str, datetime] | None:
+        """What the model is given anyway as this call's own words."""
+        if self._session_id is None:
+            return None
+        return self._session_id, self._opened if self._begins is None else self._begins
 
     def _ended(self, task: asyncio.Task[Recalled]) -> None:
         self._running.discard(task)

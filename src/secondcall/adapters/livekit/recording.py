@@ -25,7 +25,13 @@ from livekit.agents import AgentSession, llm
 from secondcall.adapters.livekit.consent import Consent
 from secondcall.adapters.livekit.items import committed, error_of, handoff_of, with_output
 from secondcall.adapters.livekit.lines import key_of
-from secondcall.adapters.livekit.writer import OpenJournal, OpenSession, Progress, Writer
+from secondcall.adapters.livekit.writer import (
+    BeforeStore,
+    OpenJournal,
+    OpenSession,
+    Progress,
+    Writer,
+)
 from secondcall.errors import SecondcallError
 from secondcall.memory.calling import CallIds
 from secondcall.types import Item, Message, Receipt, ToolCall
@@ -81,7 +87,8 @@ class Recorder:
     """Records one call. ``session_memory`` gives the session to record in, at once or awaited; it
     may raise while the store is down and is asked again. ``journal`` makes the call's journal
     (``Journals.journal``), ``None`` for none. Without ``consent`` everything is on the record.
-    What began before ``since``, in seconds since 1970, is another recorder's.
+    What began before ``since``, in seconds since 1970, is another recorder's. ``before_store``: see
+    ``Writer``.
     """
 
     def __init__(
@@ -93,6 +100,7 @@ class Recorder:
         attempt_seconds: float = 10.0,
         retry_seconds: tuple[float, float] = (0.1, 5.0),
         since: float | None = None,
+        before_store: BeforeStore | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.since = since
@@ -105,6 +113,7 @@ class Recorder:
             attempt_seconds=attempt_seconds,
             retry_seconds=retry_seconds,
             on_erased=self._was_erased,
+            before_store=before_store,
         )
         self._clock = clock
         self._session: AgentSession[Any] | None = None

@@ -27,10 +27,11 @@ from secondcall.memory import SessionMemory
 from secondcall.record.append import weight
 from secondcall.types import Item
 
-__all__ = ["OpenJournal", "OpenSession", "Progress", "Writer"]
+__all__ = ["BeforeStore", "OpenJournal", "OpenSession", "Progress", "Writer"]
 
 OpenSession: TypeAlias = Callable[[], SessionMemory | Awaitable[SessionMemory]]
 OpenJournal: TypeAlias = Callable[[], Journal]
+BeforeStore: TypeAlias = Callable[[], Awaitable[None]]
 
 _log = logging.getLogger("secondcall")
 _BATCH = 200
@@ -72,7 +73,8 @@ class Writer:
     ``session`` gives the handle to record with; it may raise while the store is down, and is asked
     again then and after the user was forgotten. ``journal`` makes the journal, or is
     ``None`` for none. An attempt at the store has ``attempt_seconds``; between failed ones it waits
-    from ``retry_seconds[0]``, doubled each time, to ``retry_seconds[1]``.
+    from ``retry_seconds[0]``, doubled each time, to ``retry_seconds[1]``. What is safe in the
+    journal waits for ``before_store``, which must end by itself, before it goes to the store.
     """
 
     def __init__(
@@ -83,8 +85,10 @@ class Writer:
         attempt_seconds: float = 10.0,
         retry_seconds: tuple[float, float] = (0.1, 5.0),
         on_erased: Callable[[], None] | None = None,
+        before_store: BeforeStore | None = None,
     ) -> None:
         self._open_session = session
+        self._before_store = before_store
         self._open_journal = journal
         self._attempt_seconds = attempt_seconds
         self._retry_seconds = retry_seconds
@@ -267,12 +271,19 @@ class Writer:
         while True:
             await self._storable.wait()
             self._storable.clear()
+            await self._give_way()
             while self._ready:
                 batch = list(self._ready)[: 1 if self._singly else _BATCH]
                 if await self._attempt(batch) or await self._hurried(pause):
                     pause = self._retry_seconds[0]
                 else:
                     pause = min(2 * pause, self._retry_seconds[1])
+
+    async def _give_way(self) -> None:
+        """Let what is more urgent go first, unless somebody waits or something is not safe yet."""
+        safe = bool(self._ready) and all(one.in_journal for one in self._ready)
+        if self._before_store is not None and safe and not self._hurry.is_set():
+            await self._before_store()
 
     async def _attempt(self, batch: Sequence[_Waiting]) -> bool:
         """Try to record these; whether there is no reason to wait before the next attempt."""

@@ -24,6 +24,7 @@ __all__ = ["SUMMARY_ROOM", "due_us", "encode_summary", "settle_merged"]
 
 SUMMARY_ROOM = 16_384
 """So many bytes at most say what a version changed."""
+_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def due_us(state: AgentState[Any]) -> int | None:
@@ -40,7 +41,7 @@ def due_us(state: AgentState[Any]) -> int | None:
 def encode_summary(summary: Mapping[str, Any]) -> bytes:
     """Its JSON, with as many names as there is room for."""
     while True:
-        encoded = json.dumps(summary, ensure_ascii=False, separators=(",", ":")).encode()
+        encoded = _WRITER.encode(summary).encode()
         names = {one: part for one in ("slots", "preferences") if (part := summary.get(one))}
         if len(encoded) <= SUMMARY_ROOM or not names:
             return encoded

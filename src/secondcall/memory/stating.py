@@ -423,13 +423,12 @@ class StateHandle(Generic[F]):
             now=self._place.shared.clock.now(),
             trust=self._place.trust,
             known=self._place.shared.workflows,
-        )
-        return replace(
-            state,
-            user_id=self._place.user_id,
-            version=state.version if self._is_home(stored) else None,
             preferences=held,
         )
+        home = self._is_home(stored)
+        if home and state.user_id == self._place.user_id:
+            return state
+        return replace(state, user_id=self._place.user_id, version=state.version if home else None)
 
     def _is_home(self, stored: StoredState) -> bool:
         looked = self._place.home_seen()

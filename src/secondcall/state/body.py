@@ -27,7 +27,7 @@ from secondcall.state.slots import accept
 if TYPE_CHECKING:
     from secondcall.abc_state import StateKey, StoredState
     from secondcall.state.workflow import Workflow
-    from secondcall.types import Trust
+    from secondcall.types import JsonValue, Trust
 
 __all__ = [
     "FORMAT",
@@ -208,6 +208,7 @@ def decode_state(
     now: datetime,
     trust: Trust,
     known: Workflows,
+    preferences: Mapping[str, JsonValue] | None = None,
 ) -> AgentState[F]:
     """The state in stored bytes, once every timer up to ``now`` has gone off.
 
@@ -242,6 +243,7 @@ def decode_state(
         frames=frames,
         trust=trust,
         known=known,
+        preferences={} if preferences is None else preferences,
         extra={name: part for name, part in body.items() if name not in _KEYS},
         stored_fields=kept,
     )
@@ -280,7 +282,7 @@ def _parsed(stored: StoredState) -> dict[str, Any]:
             "secondcall"
         )
     try:
-        body: object = json.loads(stored.body, parse_constant=_no_number)
+        body: object = _READER.decode(stored.body.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise _corrupt(stored, type(error).__name__) from None
     if not isinstance(body, dict):
@@ -293,6 +295,10 @@ def _parsed(stored: StoredState) -> dict[str, Any]:
 
 def _no_number(text: str) -> NoReturn:
     raise ValueError(text)
+
+
+_READER = json.JSONDecoder(parse_constant=_no_number)
+_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _corrupt(stored: StoredState, why: str) -> StoreCorrupt:
@@ -433,4 +439,4 @@ def _largest(body: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _dumped(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _WRITER.encode(value).encode()

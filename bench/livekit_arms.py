@@ -39,6 +39,8 @@ class Arm:
     """An agent without memory; the others derive from it."""
 
     package: str | None = None
+    early = True
+    """Whether a reply may be begun before the caller's turn is over."""
 
     def __init__(self, place: dict[str, Any]) -> None:
         self.place = place
@@ -54,6 +56,12 @@ class Arm:
     async def aclose(self) -> None:
         """Let go of everything."""
         await self.stack.aclose()
+
+
+class Late(Arm):
+    """The agent without memory when every reply waits for the end of the turn."""
+
+    early = False
 
 
 class Ours(Arm):
@@ -163,6 +171,7 @@ class MemorySync(Arm):
 
 ARMS: dict[str, type[Arm]] = {
     "none": Arm,
+    "none, late": Late,
     "llm_node": Ours,
     "hook": OurHook,
     "recall-livekit": RecallLiveKit,
@@ -192,7 +201,7 @@ class Line:
             turn = {
                 "turn_detection": "stt",
                 "endpointing": {"min_delay": delay, "max_delay": delay},
-                "preemptive_generation": {"enabled": True},
+                "preemptive_generation": {"enabled": self.arm.early},
             }
             more = {"stt": self.ears, "session_close_transcript_timeout": 0.1}
         agent = await self.arm.agent()

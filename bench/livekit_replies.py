@@ -7,7 +7,9 @@ other libraries (``make peers``) take turns: turn by turn, the same question to 
 spoken, each next to an agent without memory in the same process. Typed, the time is from
 ``session.run`` to the answer's being in the conversation, with a model that answers at once.
 Spoken, it is from the words that the recogniser gives, with 0.2 s of endpointing and a model that
-takes 0.1 s; preemptive generation is on.
+takes 0.1 s; preemptive generation is on. What a hook adds to its turn costs the reply that was
+begun early, whoever adds it: beside the agent without memory stands the same one with every reply
+begun at the end of the turn, and "+late" is what a row adds to that.
 
 Libraries whose service is not here have one that answers in 0 ms: what they show is the least that
 they can add. A library's row says why it is left out.
@@ -49,6 +51,7 @@ _NOT_HERE = {
     "memoair-livekit": "needs its cloud",
     "livekit-plugins-engram": "needs its service, and has no agent",
 }
+_LATE = "none, late"
 _IN_LLM_NODE = ("llm_node", "hook", "hindsight-livekit")
 """These look up typed words too; LiveKit calls the others' hook for speech alone."""
 _WARM_TURNS = 3
@@ -132,9 +135,9 @@ def _measure(
     open_arms: list[tuple[str, _Host, str]] = []
     about: dict[str, str] = {}
     for name, host in hosts.items():
-        arms = ("none", *_OURS) if name == "ours" else ("none", *_REAL, *_STUBBED)
-        for arm in arms:
-            if not speech and arm not in ("none", *_IN_LLM_NODE):
+        bare = ("none", _LATE) if speech else ("none",)
+        for arm in (*bare, *(_OURS if name == "ours" else (*_REAL, *_STUBBED))):
+            if not (speech or arm in bare or arm in _IN_LLM_NODE):
                 continue
             given: dict[str, Any] = {**place, "facts": place["facts"] if arm in _REAL else []}
             answer = host.ask(do="open", arm=arm, speech=speech, place=given)
@@ -143,7 +146,7 @@ def _measure(
                 continue
             about[arm] = answer["version"]
             about[f"livekit-agents:{name}"] = answer["livekit-agents"]
-            open_arms.append((f"none:{name}" if arm == "none" else arm, host, arm))
+            open_arms.append((f"{arm}:{name}" if arm in bare else arm, host, arm))
     figures: defaultdict[str, _Arm] = defaultdict(_Arm)
     for number, question in enumerate(questions(0, turns + _WARM_TURNS)):
         shift = number % len(open_arms)
@@ -159,31 +162,37 @@ def _measure(
 
 
 def _rows(figures: dict[str, _Arm], names: Sequence[str], host: str) -> list[str]:
-    base = figures[f"none:{host}"]
-    rows = [_row("without memory", base, None)] if names else []
-    return rows + [_row(name, figures[name], base) for name in names]
+    base, late = figures[f"none:{host}"], figures.get(f"{_LATE}:{host}")
+    rows = [_row("without memory", base, None, None)] if names else []
+    if names and late is not None:
+        rows.append(_row("the same, never early", late, base, None))
+    return rows + [_row(name, figures[name], base, late) for name in names]
 
 
-def _row(name: str, arm: _Arm, base: _Arm | None) -> str:
-    half, most = (1e3 * percentile(arm.seconds, share) for share in (0.5, 0.99))
+def _row(name: str, arm: _Arm, base: _Arm | None, late: _Arm | None) -> str:
+    half, most = _half_and_most(arm)
     count = len(arm.seconds)
     row = f"{name:<22} {half:8.1f} {most:8.1f}"
-    if base is None:
-        row += f" {'':>8} {'':>8}"
-    else:
-        row += (
-            f" {half - 1e3 * percentile(base.seconds, 0.5):+8.1f}"
-            f" {most - 1e3 * percentile(base.seconds, 0.99):+8.1f}"
-        )
+    for other in (base, late):
+        if other is None:
+            row += f" {'':>8} {'':>8}"
+        else:
+            least, worst = _half_and_most(other)
+            row += f" {half - least:+8.1f} {most - worst:+8.1f}"
     cpu = 1e3 * statistics.median(arm.cpu)
     return f"{row} {cpu:8.1f} {arm.requests / count:8.2f} {arm.told / count:8.2f}"
+
+
+def _half_and_most(arm: _Arm) -> tuple[float, float]:
+    """The median and the 99th percentile, in milliseconds."""
+    return 1e3 * percentile(arm.seconds, 0.5), 1e3 * percentile(arm.seconds, 0.99)
 
 
 def _print(title: str, figures: dict[str, _Arm], about: dict[str, str]) -> None:
     print(f"\n{title}")
     print(
-        f"{'milliseconds':<22} {'p50':>8} {'p99':>8} {'+p50':>8} {'+p99':>8} {'CPU p50':>8} "
-        f"{'calls':>8} {'told':>8}"
+        f"{'milliseconds':<22} {'p50':>8} {'p99':>8} {'+p50':>8} {'+p99':>8} {'+late':>8} "
+        f"{'+late99':>8} {'CPU p50':>8} {'calls':>8} {'told':>8}"
     )
     for row in _rows(figures, [one for one in _OURS if one in figures], "ours"):
         print(row)

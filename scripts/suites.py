@@ -86,7 +86,7 @@ def _pytest(swap: str, base: Path, arguments: list[str], verbose: bool) -> dict[
             "-p", "no:secondcall", "--import-mode=importlib", "-W", "ignore", "-c", os.devnull,
             "-o", "anyio_mode=auto", f"--rootdir={base.parent}", f"--junitxml={report}",
         ]  # fmt: skip
-        search = os.pathsep.join([str(_HERE), str(base.parent)])
+        search = os.pathsep.join([str(_ROOT / "src"), str(_HERE), str(base.parent)])
         environment = {**os.environ, "SECONDCALL_SUITE": swap, "PYTHONPATH": search}
         done = subprocess.run(
             [*command, *arguments], cwd=base.parent, env=environment, check=False, text=True,

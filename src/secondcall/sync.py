@@ -28,6 +28,8 @@ from secondcall.types import Caller, RecordedItem, Trust
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
+    from secondcall.shortterm.summary import SummarizingBuffer
+
 __all__ = ["SyncListed", "SyncMemory", "SyncSession", "SyncShortTerm", "SyncState", "SyncUser"]
 
 P = ParamSpec("P")
@@ -153,6 +155,18 @@ class SyncListed(_Handle[ListedSession]):
     read = _blocking(ListedSession.read)
     remove = _blocking(ListedSession.remove)
 
+    def buffer(self, token_limit: int) -> SummarizingBuffer:
+        """An empty buffer for the list; see ``ListedSession.buffer``."""
+        return self._target.buffer(token_limit)
+
+    def settle(self, buffer: SummarizingBuffer) -> None:
+        """Summarise in the loop's background what is due; see ``ListedSession.settle``."""
+
+        async def begin() -> None:
+            self._target.settle(buffer)
+
+        self._portal.call(begin)
+
 
 class SyncSession(_Handle[SessionMemory]):
     """One conversation of one user; see ``SessionMemory``."""
@@ -190,6 +204,7 @@ class SyncSession(_Handle[SessionMemory]):
 class SyncUser(_Handle[UserMemory]):
     """Everything remembered of one user; see ``UserMemory``."""
 
+    attached = _blocking(UserMemory.attached)
     brief = _blocking(UserMemory.brief)
     facts = _blocking(UserMemory.facts)
     flush = _blocking(UserMemory.flush)

@@ -152,5 +152,9 @@ def test_a_session_is_a_list_for_blocking_code() -> None:
         items = [one.item for one in listed.read().active]
         assert [one.text for one in items if isinstance(one, Message)] == ["two", "one"]
         assert listed.is_rearranged()
+        buffer = listed.buffer(400)
+        buffer.put(*items)
+        listed.settle(buffer)
+        assert [one.text for one in buffer.get() if isinstance(one, Message)] == ["two", "one"]
         assert listed.remove([listed.read().active[0].key]) == 1
         assert listed.clear() == 1

@@ -272,7 +272,9 @@ async def _record(user: UserMemory, part: Transcript, held: _Held, total: _Total
         total.items += len(items)
         total.unchanged += len(items) - len(new)
         if new:
-            recorded = await session.record(*new)
+            names = {item_id(item) for item in new}
+            attached = {name: data for name, data in part.attached.items() if name in names}
+            recorded = await session.listed().append(new, attached)
             held.homes[user.user_id] = recorded.keys[0].user_id
             total.added += recorded.added
             total.corrected += recorded.corrected
@@ -334,7 +336,8 @@ async def _export(place: Place, user_id: str, stream: IO[str]) -> tuple[int, int
         stream.write(header_line(user_id) + "\n")
         with Progress("written") as progress:
             async for item in user.items():
-                stream.write(item_line(item, user_id) + "\n")
+                attached = await user.attached([item.key])
+                stream.write(item_line(item, user_id, attached.get(item.key)) + "\n")
                 items += 1
                 progress.advance()
             for fact in facts:

@@ -3,7 +3,7 @@
 A host that has to give back more than words, as the pictures of a message, attaches them. They are
 documents beside the record: no search, summary or prompt ever sees them. They go in the batch of
 their item, and whatever removes the item (``remove``, retention, ``forget``) removes them too.
-Exports name them no more than they hold them.
+Exports hold them in their item's line.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def read_attached(
     Raises: ``StoreCorrupt``, ``SchemaTooNew``, store errors.
     """
     found: dict[ItemKey, bytes] = {}
-    places = {scope.name: scope for scope in scopes}
+    places = {scope.name: scope for scope in scopes if await store.documents(scope, _KIND, limit=1)}
     for key in keys:
         scope = places.get(key.user_id)
         data = None if scope is None else await _read(store, scope, EntryKey(*key[1:]))

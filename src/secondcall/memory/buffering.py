@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, get_args
 from weakref import WeakSet
 
 from secondcall import telemetry
-from secondcall.checks import check_limit, from_us, to_us
+from secondcall.checks import check_limit, from_us
 from secondcall.facts.moved import is_moved
 from secondcall.facts.sweep import remove_facts
 from secondcall.memory.calling import CallIds
 from secondcall.memory.following import changes_since, reach
 from secondcall.memory.pinning import pinned
-from secondcall.memory.shelved import RecordShelf, items_of
+from secondcall.memory.shelved import RecordShelf, items_of, place_of
 from secondcall.record.append import decode_entry
 from secondcall.shortterm.buffer import MAX_TOKEN_LIMIT, ChatBuffer
 from secondcall.shortterm.kept import BEGINNING, Head, drop_items
 from secondcall.shortterm.measure import Measure
 from secondcall.shortterm.owned import has_run_out
 from secondcall.shortterm.summary import ModelSummarizer, SummarizingBuffer
+from secondcall.shortterm.turns import is_system
 from secondcall.types import Fact, ItemKey, ItemKind, Message, RecordedItem
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class BufferedSession:
         self._seen: _Seen | None = None
         self._meanwhile: list[RecordedItem] = []
         self._loading: asyncio.Task[None] | None = None
-        self.buffer: ChatBuffer | SummarizingBuffer
+        self._begins: tuple[int, int] | None = None
+        self.buffer: _FedBuffer | SummarizingBuffer
         if not summarise:
             self.buffer = _FedBuffer(token_limit, counter=shared.counter, session=self)
             return
@@ -221,7 +223,9 @@ class BufferedSession:
                 items = await self._still_there(self.buffer)
             boundary = BEGINNING if head is None else head.boundary
             late = () if head is None else await items_of(self._place, head.late)
-            items += [*await self._system(head), *late, *await self.newest(boundary)]
+            newest = await self.newest(boundary)
+            items += [*await self._system(head), *late, *newest]
+            self._begins = place_of(newest[0]) if newest else None
         except BaseException:  # cancelled too: what was half loaded is loaded again; raised on
             self._seen = None
             raise
@@ -244,11 +248,18 @@ class BufferedSession:
 
     def _put(self, items: Sequence[RecordedItem]) -> None:
         self.version += 1
+        items = [one for one in items if not self._is_older(one)]
         self.calls.learn(one.item for one in items)
         if isinstance(self.buffer, SummarizingBuffer):
             self.buffer.feed(items)
         else:
             self.buffer.put(*(one.item for one in items))
+
+    def _is_older(self, one: RecordedItem) -> bool:
+        """Whether it corrects an item from between what was summarised and what was loaded."""
+        if self._begins is None or one.change <= one.position or is_system(one.item):
+            return False
+        return self.buffer.boundary < place_of(one) < self._begins
 
     async def discard(self, keys: Collection[ItemKey]) -> None:
         """Let go of what was removed from the record, and of what rested on it."""
@@ -271,11 +282,10 @@ class BufferedSession:
     async def newest(self, boundary: tuple[int, int]) -> list[RecordedItem]:
         """The items behind ``boundary``, in reading order; of very many the newest, and where
         nothing was summarised yet those that the buffer has room for."""
-        found: list[RecordedItem] = []
-        tokens = 0
+        found, tokens = list[RecordedItem](), 0
         most = self.buffer.token_limit * (1 if boundary == BEGINNING else _MAX_WAITING)
         async for one in self._user.items(session_id=self._session_id, newest_first=True):
-            if (to_us("at", one.at), one.position) <= boundary:
+            if place_of(one) <= boundary:
                 break
             found.append(one)
             tokens += self._measure.size(one.item).tokens
@@ -312,6 +322,8 @@ class BufferedSession:
 
 class _FedBuffer(ChatBuffer):
     """A plain buffer that keeps what feeds it alive."""
+
+    boundary = BEGINNING
 
     def __init__(
         self, token_limit: int, *, counter: TokenCounter, session: BufferedSession
@@ -437,8 +449,7 @@ async def feed(
     buffers = place.shared.buffers.of(await place.scopes(), session_id)
     if not buffers:
         return
-    recorded: list[RecordedItem] = []
-    corrected: list[ItemKey] = []
+    recorded, corrected = list[RecordedItem](), list[ItemKey]()
     for item, entry, outcome, change in zip(
         items, entries, written.outcomes, written.entry_changes, strict=True
     ):

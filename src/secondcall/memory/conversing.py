@@ -80,8 +80,8 @@ class HeldConversation:
         else:
             await self.buffered.refresh(self._place, headers)
         if self._conversation is None or self._is_old(self._conversation, self.buffered):
-            self._version = self.buffered.version
-            items = self.buffered.buffer.get()
+            version, items = self.buffered.version, self.buffered.buffer.get()
+            self._version = version
             counter = self._place.shared.counter
             self._conversation = Conversation(items, self._measured(items), counter=counter)
         return self._conversation

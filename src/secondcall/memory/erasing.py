@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from secondcall import identity, telemetry
+from secondcall.abc import EntryKey
 from secondcall.errors import InvalidValue, SecondcallError
 from secondcall.facts.sweep import sweep_facts
 from secondcall.memory.attached import detached
@@ -21,13 +22,13 @@ from secondcall.memory.preferring import sweep_told
 from secondcall.memory.recapped import forget_recaps
 from secondcall.memory.recapping import recap_again
 from secondcall.record.retain import expired_keys, read_policy, remove_items
-from secondcall.types import Receipt
+from secondcall.types import ItemKey, Receipt
 
 if TYPE_CHECKING:
-    from secondcall.abc import EntryKey, Scope
+    from secondcall.abc import Scope
     from secondcall.memory.shared import Place, Shared
 
-__all__ = ["forget", "sweep"]
+__all__ = ["entry_key", "forget", "sweep"]
 
 _log = logging.getLogger("secondcall")
 
@@ -211,3 +212,10 @@ async def _sweep_states(place: Place, scope: Scope, cutoff_us: int | None, dry_r
     if header is None:
         return 0
     return await sweep_states(place, scope, header.epoch, cutoff_us=cutoff_us, dry_run=dry_run)
+
+
+def entry_key(key: ItemKey) -> EntryKey:
+    """An item's key within its partition. Raises: ``InvalidValue`` for anything else."""
+    if not isinstance(key, tuple) or len(key) != len(ItemKey._fields):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue("an item is named by its ItemKey: user_id, session_id, kind and id")
+    return EntryKey(key.session_id, key.kind, key.id)

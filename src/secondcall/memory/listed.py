@@ -26,6 +26,7 @@ from secondcall.memory.attached import attachment_writes, read_attached
 from secondcall.memory.following import changes_since, reach
 from secondcall.races import Race
 from secondcall.record.append import decode_entry
+from secondcall.shortterm.summary import ModelSummarizer, SummarizingBuffer
 from secondcall.types import Item, ItemKey, ItemKind, RecordedItem
 
 if TYPE_CHECKING:
@@ -153,6 +154,27 @@ class ListedSession:
                     raise
                 continue
             return before
+
+    def buffer(self, token_limit: int) -> SummarizingBuffer:
+        """An empty buffer with the memory's model, for a holder that puts the list into it: what it
+        summarises is kept nowhere. See ``settle``."""
+        shared = self._place.shared
+        return SummarizingBuffer(
+            token_limit,
+            summarizer=None if shared.model is None else ModelSummarizer(shared.model),
+            counter=shared.counter,
+            clock=shared.clock,
+        )
+
+    def settle(self, buffer: SummarizingBuffer) -> None:
+        """Begin to summarise in the background, if there is something to."""
+
+        async def work() -> None:
+            with self._place.metered("buffer", self._session_id):
+                await buffer.settle()
+
+        if buffer.due():
+            self._place.shared.background.start(("summarise a list", id(buffer)), work)
 
     async def remove(self, keys: Sequence[ItemKey]) -> int:
         """Remove items from the list and the record, and whatever rests on them; how many were

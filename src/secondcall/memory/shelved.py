@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from secondcall.abc import EntryKey
+from secondcall.checks import to_us
 from secondcall.facts.moved import KEY_FACT
 from secondcall.facts.supersede import new_fact
 from secondcall.memory.telling import tell
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from secondcall.shortterm.keyfacts import KeyFact
     from secondcall.shortterm.levels import SummaryNode
 
-__all__ = ["RecordShelf", "items_of"]
+__all__ = ["RecordShelf", "items_of", "place_of"]
 
 
 class _Session(Protocol):
@@ -132,3 +133,8 @@ async def items_of(place: Place, keys: Collection[ItemKey]) -> list[RecordedItem
                 found.append(decode_entry(scope.name, entry))
     found = [one for one in found if one.key not in hidden]
     return sorted(found, key=lambda one: (one.at, one.position))
+
+
+def place_of(one: RecordedItem) -> tuple[int, int]:
+    """Where an item stands in reading order: its time in microseconds, and its position."""
+    return to_us("at", one.at), one.position

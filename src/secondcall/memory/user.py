@@ -9,16 +9,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from secondcall import telemetry
-from secondcall.abc import EntryKey
 from secondcall.checks import check_deadline, check_id, check_limit, from_us, to_us
 from secondcall.context.brief import compose
 from secondcall.errors import InvalidValue
 from secondcall.facts.restore import restore
 from secondcall.facts.supersede import check_fact, new_fact
 from secondcall.memory.asking import ask
+from secondcall.memory.attached import read_attached
 from secondcall.memory.briefing import gather, recaps
 from secondcall.memory.choosing import question_of
-from secondcall.memory.erasing import forget, sweep
+from secondcall.memory.erasing import entry_key, forget, sweep
 from secondcall.memory.merging import merged, pages
 from secondcall.memory.metering import total_usage
 from secondcall.memory.recapping import recap_sessions
@@ -49,7 +49,7 @@ from secondcall.types import (
 )
 
 if TYPE_CHECKING:
-    from secondcall.abc import Scope
+    from secondcall.abc import EntryKey, Scope
     from secondcall.usage import Usage
 
 __all__ = ["UserMemory"]
@@ -133,9 +133,16 @@ class UserMemory:
             if ItemKey(scope.name, *entry.key) not in hidden:
                 yield decode_entry(scope.name, entry)
 
+    async def attached(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, bytes]:
+        """What hosts attached to these items (``ListedSession.append``); those without are left
+        out. Raises: ``StoreCorrupt``, store errors."""
+        scopes, hidden = await self._place.scopes(), await self._hidden()
+        store, keys = self._place.shared.store, [one for one in keys if one not in hidden]
+        return await read_attached(store, scopes, keys)
+
     async def item(self, key: ItemKey) -> RecordedItem | None:
         """One item of this user's record, or ``None``."""
-        wanted = _entry_key(key)
+        wanted = entry_key(key)
         self._place.look_again()
         for scope in await self._place.scopes():
             if scope.name == key.user_id and key not in await self._hidden():
@@ -415,8 +422,7 @@ class UserMemory:
         self._place.look_again()
         scopes = {scope.name: scope for scope in await self._place.scopes()}
         by_scope: dict[Scope, list[EntryKey]] = {}
-        for key in keys:
-            wanted = _entry_key(key)
+        for key, wanted in [(key, entry_key(key)) for key in keys]:
             if key.user_id not in scopes:
                 raise InvalidValue(f"item {key.id!r} belongs to another user; nothing was removed")
             by_scope.setdefault(scopes[key.user_id], []).append(wanted)
@@ -477,9 +483,3 @@ class UserMemory:
 
     async def _hidden(self) -> Collection[ItemKey]:
         return frozenset() if self.trust == "verified" else await self._place.sensitive_items()
-
-
-def _entry_key(key: ItemKey) -> EntryKey:
-    if not isinstance(key, tuple) or len(key) != len(ItemKey._fields):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
-        raise InvalidValue("an item is named by its ItemKey: user_id, session_id, kind and id")
-    return EntryKey(key.session_id, key.kind, key.id)

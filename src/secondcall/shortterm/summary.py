@@ -180,6 +180,11 @@ class SummarizingBuffer(SummarizedWindow):
                     (size,) = self._chat.take([one.item])
                     self._take(one.key, one.item, place, size)
 
+    @property
+    def boundary(self) -> tuple[int, int]:
+        """The place in reading order up to which summaries stand for what was said."""
+        return self._head.boundary
+
     def held(self) -> frozenset[ItemKey]:
         """The keys of the items that no summary stands for yet."""
         with self._lock:

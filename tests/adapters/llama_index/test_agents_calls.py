@@ -321,6 +321,20 @@ async def test_initial_state_is_not_stored(url: str) -> None:
     assert contents(llm.requests[1])[:-1] == ["I am Ann", "hi Ann"]
 
 
+async def test_initial_state_is_seen_by_all_of_a_run(url: str) -> None:
+    """What an agent writes into its question stands in every request of the run, once, also with
+    tools between them, and in none of the next run."""
+    script = [calls(1, 2), calls(3), "done", "well"]
+    agent, llm = agent_of(script, initial_state={"mood": "sunny"})
+    memory = memory_of(url)
+    await run(agent, "look", memory=memory)
+    assert [str(one).count("sunny") for one in llm.requests] == [1, 1, 1]
+    assert [one[0].content for one in llm.requests] == [llm.requests[0][0].content] * 3
+    agent.initial_state = {}
+    await run(agent, "and now?", memory=memory)
+    assert "sunny" not in str(llm.requests[-1]) + str(await memory.aget_all())
+
+
 async def test_a_system_prompt_is_sent_once(url: str) -> None:
     """The agent's own system prompt is not stored, so it stands once in each request."""
     agent, llm = agent_of(["a", "b"], system_prompt="Be brief.")

@@ -9,7 +9,16 @@ import sys
 from typing import Any
 
 import pytest
-from adapters.llama_index.agents import agent_of, calls, contents, memory_of, recorded, roles, run
+from adapters.llama_index.agents import (
+    agent_of,
+    calls,
+    contents,
+    memory_of,
+    recorded,
+    roles,
+    run,
+    user_of,
+)
 from llama_index.core.llms import ChatMessage
 from llama_index.core.workflow import Context
 
@@ -197,3 +206,37 @@ async def test_a_memory_whose_host_closed_it(url: str) -> None:
         await memory.aput(_said("user", "one"))
     with pytest.raises(Exception, match=r"open|closed"):
         await memory.aput(_said("user", "two"))
+
+
+async def test_a_get_changes_nothing_that_was_said(url: str) -> None:
+    """However often a window that is too small is got, with summaries made beside it, the record
+    and the list are what they were."""
+    memory = memory_of(url, window=600, reserve=0)
+    given = [ChatMessage(role="system", content="Answer in rhyme.")]
+    for number in range(40):
+        given.append(ChatMessage(role="user", content=f"question {number} " + "word " * 30))
+        given.append(ChatMessage(role="assistant", content=f"answer {number}"))
+    await memory.aput_messages(given)
+    before = await recorded(memory)
+    for _ in range(20):
+        assert len(await memory.aget()) < len(given)
+    assert await recorded(memory) == before
+    assert await memory.aget_all() == given
+
+
+async def test_a_reset_leaves_nothing_of_its_session(url: str) -> None:
+    """After a reset nothing recalls what the session said, what other sessions said stays, and what
+    code remembered of the user stays until the user is forgotten."""
+    memory, other = memory_of(url), memory_of(url, session_id="s-2")
+    await memory.aput(ChatMessage(role="user", content="My cat is called Miso."))
+    await other.aput(ChatMessage(role="user", content="My violin teacher is Mrs Okonkwo."))
+    sources = [one.key for one in await recorded(memory)]
+    await user_of(memory, lambda user: user.remember("city", "Oslo", sources=sources))
+    await memory.areset()
+    asking = memory_of(url, session_id="s-3")
+    told = str(await asking.aget("What is my cat called, and who teaches the violin?"))
+    assert "Miso" not in told
+    assert "Okonkwo" in told
+    assert "Oslo" in told
+    await user_of(memory, lambda user: user.forget())
+    assert await memory_of(url, session_id="s-4").aget("Who teaches the violin?") == []

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from adapters.llama_index.agents import (
     agent_of,
@@ -256,3 +257,35 @@ async def test_an_agent_is_shown_the_picture(url: str) -> None:
     await run(agent, "its colour?", memory=memory_of(url))
     assert llm.requests[0][0] == _seen(80_000, "what is it?")
     assert json.dumps(contents(llm.requests[0])) == '["what is it?", "a cat", "its colour?"]'
+
+
+async def test_an_export_holds_the_pictures(url: str, tmp_path: Path) -> None:
+    """``secondcall export`` writes what is attached to a user's items, and ``import`` brings it
+    into another store, byte for byte; importing again changes nothing."""
+    memory, long = memory_of(url), "word " * 1_000_000
+    given = [_seen(40_000), _said("nice"), ChatMessage(role="user", content="and?")]
+    await memory.aput_messages(given)
+    agent, _ = agent_of([Reply(calls=[Call("read", {})]), "done"], tools=[_reader(long)])
+    await run(agent, "look", memory=memory)
+    whole = await memory.aget_all()
+    close_places()
+    file, other = tmp_path / "user.jsonl", f"sqlite:///{tmp_path / 'other.db'}"
+    for arguments in (
+        ("export", "--url", url, "--output", str(file)),
+        ("import", "--url", other, str(file)),
+        ("import", "--url", other, str(file)),
+    ):
+        command = [sys.executable, "-m", "secondcall.cli", arguments[0], "--user", "u-1"]
+        await anyio.run_process([*command, *arguments[1:]])
+    again = memory_of(other)
+    assert await again.aget_all() == whole
+    assert (await again.aget_all())[0] == given[0]
+    assert len(await recorded(again)) == 6
+
+
+def _reader(text: str) -> Any:
+    async def read() -> str:
+        """Read."""
+        return text
+
+    return read

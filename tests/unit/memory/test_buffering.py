@@ -289,6 +289,31 @@ async def test_a_plain_buffer_can_be_had(memory: Memory) -> None:
         await session.buffer(0)
 
 
+@pytest.mark.parametrize(("limit", "summarise"), [(500, False), (300, True), (1_000, True)])
+async def test_a_correction_from_before_the_window_is_no_news(
+    tmp_path: Path, limit: int, summarise: bool
+) -> None:
+    """What is corrected of before the oldest item that a buffer was filled with is not shown as the
+    newest, whoever corrects it; of what it holds, corrections are shown in their place."""
+    url = f"sqlite:///{tmp_path / 'm.db'}"
+    async with Memory.open(url) as memory, Memory.open(url) as elsewhere:
+        await _talk(await memory.user("ana").session("s"), 40)
+        session = await memory.user("ana").session("s")
+        buffer = await session.buffer(limit, summarise=summarise)
+        other = await elsewhere.user("ana").session("s")
+        shown = _ids(buffer)
+        for number, by in enumerate((session, other)):
+            await by.record(Message("user", f"Code {number} is not 7.", id=f"u{number}"))
+            await session.context(window=4_000)
+            assert _ids(buffer)[-1] == "a39"
+            await by.record(Message("assistant", f"So it is, {number}.", id="a39"))
+            await session.context(window=4_000)
+            last = buffer.get()[-1]
+            assert isinstance(last, Message)
+            assert last.text == f"So it is, {number}."
+        assert set(_ids(buffer)) >= set(shown[-4:])
+
+
 async def test_the_record_fills_it_and_nobody_else(memory: Memory) -> None:
     """Putting items into a session's buffer by hand is refused: they would not be recorded."""
     _, buffer = await _opened(memory, 1)

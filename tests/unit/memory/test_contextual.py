@@ -459,6 +459,22 @@ async def test_what_cannot_fit_is_an_error_that_names_it(memory: Memory) -> None
     assert _ids(await session.context("x", window=8_000)) == ["q"]
 
 
+async def test_after_a_turn_that_does_not_fit(memory: Memory) -> None:
+    """A newest turn that does not fit is refused each time it is asked for, and never left out for
+    an older one; the next that fits is shown."""
+    session = await memory.user("ana").session("s")
+    await session.record(Message("user", "hello"), Message("assistant", "hi"))
+    assert len((await session.context(window=500, reserve=0)).items) == 2
+    await session.record(Message("user", "word " * 2_000))
+    for _ in range(2):
+        with pytest.raises(OverBudget, match="the newest user message"):
+            await session.context(window=500, reserve=0)
+    await session.record(Message("user", "and now?"))
+    (last,) = (await session.context(window=500, reserve=0)).items
+    assert isinstance(last, Message)
+    assert last.text == "and now?"
+
+
 async def test_a_full_window_has_no_room_for_the_conversation(memory: Memory) -> None:
     """A window that the fixed parts use up is an error as soon as there is something to show."""
     session = await _session(memory)

@@ -239,6 +239,30 @@ def test_facts_come_back_as_they_went_out(write: Write) -> None:
     assert line.metadata == {"by": "agent"}
 
 
+def test_what_is_attached_comes_back(write: Write) -> None:
+    """Bytes that are attached to an item are in its line and come back as they were; a part with
+    very many of them ends earlier; what is no base64 is refused."""
+    recorded = [
+        RecordedItem(
+            key=ItemKey("ada", "s", "message", number),
+            item=Message("user", "see", id=number, at=NOON),
+            at=NOON,
+            change=1,
+            position=1,
+            recorded_at=NOON,
+        )
+        for number in ("1", "2", "3")
+    ]
+    data = {"1": bytes(range(256)) * 150_000, "2": b""}
+    text = "\n".join(item_line(one, "ada", data.get(one.key.id)) for one in recorded)
+    first, second = read(write("t.jsonl", text))
+    assert dict(first.attached) == {("message", "1"): data["1"]}
+    assert dict(second.attached) == {("message", "2"): b""}
+    assert [one.id for one in second.items if isinstance(one, Message)] == ["2", "3"]
+    with pytest.raises(InvalidValue, match="attached: expected bytes in base64"):
+        read(write("t.jsonl", lines({"role": "user", "text": "", "attached": "?"})))
+
+
 def test_an_export_says_whose_lines_are(write: Write) -> None:
     """Lines and sources of another user than the exported one come back as that person's."""
     recorded = [

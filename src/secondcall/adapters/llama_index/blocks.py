@@ -29,7 +29,12 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.memory.memory import BaseMemoryBlock
 
 from secondcall.adapters.llama_index.bound import Bound, bound_to
-from secondcall.adapters.llama_index.rows import items_of_rows, mark_of_message, rows_from
+from secondcall.adapters.llama_index.rows import (
+    RowItem,
+    items_of_rows,
+    mark_of_message,
+    rows_from,
+)
 from secondcall.adapters.llama_index.wrappers import LlamaIndexCounter
 from secondcall.context.render import CLOSING, OPENING, fact_line, fence, fit, item_line, quote
 from secondcall.context.status import status_of
@@ -38,7 +43,7 @@ from secondcall.types import Fact, Message
 
 if TYPE_CHECKING:
     from secondcall.memory import Memory, UserMemory
-    from secondcall.types import Item, RecalledItem
+    from secondcall.types import RecalledItem
 
 __all__ = ["FactsMemoryBlock", "RecallMemoryBlock", "StateMemoryBlock"]
 
@@ -179,15 +184,17 @@ class _RecordingBlock(_UserBlock):
         session = await self._bound.session(user, key)
         listing = await session.listed().read()
         rows = rows_from([*listing.archived, *listing.active])
-        there = {mark_of_message(_without_session(row.message)) for row in rows}
-        items: list[Item] = []
+        there = {row.mark for row in rows}
+        there |= {mark_of_message(_without_session(row.message)) for row in rows}
+        new: list[RowItem] = []
         for message, made in zip(messages, items_of_rows(messages), strict=True):
             mark = mark_of_message(message)
             if mark not in there:
                 there.add(mark)
-                items += _named_after(mark, made)
-        if items:
-            await session.record(*items)
+                new.append(_named_after(mark, made))
+        attached = {key: data for one in new for key, data in one.attached.items()}
+        if new:
+            await session.listed().append([one.item for one in new], attached)
 
 
 class RecallMemoryBlock(_RecordingBlock):
@@ -365,13 +372,9 @@ def _without_session(message: ChatMessage) -> ChatMessage:
     return message.model_copy(update={"additional_kwargs": kept})
 
 
-def _named_after(mark: str, items: Sequence[Item]) -> list[Item]:
-    """The items under ids that the same message has again, so that a repeat changes nothing."""
+def _named_after(mark: str, made: RowItem) -> RowItem:
+    """The item under an id that the same message has again, so that a repeat changes nothing."""
     digest = hashlib.blake2b(mark.encode("utf-8", "replace"), digest_size=12).hexdigest()
-    own, parts = items[-1], items[:-1]
-    named: list[Item] = []
-    for number, part in enumerate(parts):
-        metadata = {**part.metadata, "llama_index_part": digest}
-        named.append(replace(part, call_id=f"{digest}.{number}", metadata=metadata))
-    renamed = replace(own, id=digest) if isinstance(own, Message) else replace(own, call_id=digest)
-    return [*named, renamed]
+    item = made.item
+    named = replace(item, id=digest) if isinstance(item, Message) else replace(item, call_id=digest)
+    return RowItem(named, made.data)

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Literal
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 
-from secondcall.adapters.llama_index.rows import Row, items_of_rows, mark_of_message, rows_from
+from secondcall.adapters.llama_index.rows import (
+    Row,
+    RowItem,
+    apart_of_rows,
+    items_of_rows,
+    mark_of_message,
+    rows_from,
+)
 from secondcall.memory.listed import Arrangement
 
 if TYPE_CHECKING:
     from secondcall.adapters.llama_index.bound import Bound
+    from secondcall.adapters.llama_index.rows import Attached
     from secondcall.memory import UserMemory
     from secondcall.memory.listed import ListedSession, Listing
     from secondcall.types import Item, RecordedItem
@@ -38,10 +46,11 @@ class ChatLists:
 
     async def messages(self, key: str, part: Part | None = "active") -> list[ChatMessage]:
         """The messages of a list; with ``None`` the archived ones and then the others."""
-        listing = await (await self._listed(key)).read()
+        listed = await self._listed(key)
+        listing = await listed.read()
         rows = [
-            *(rows_from(listing.archived) if part != "active" else ()),
-            *(rows_from(listing.active) if part != "archived" else ()),
+            *(await _whole_rows(listed, listing.archived) if part != "active" else ()),
+            *(await _whole_rows(listed, listing.active) if part != "archived" else ()),
         ]
         return [row.message for row in rows]
 
@@ -50,26 +59,32 @@ class ChatLists:
         if not messages:
             return
         listed = await self._listed(key)
-        items = _flat(items_of_rows(messages, await _before(listed, messages)))
+        made = items_of_rows(messages, await _before(listed, messages))
+        items, attached = [one.item for one in made], _attached(made)
         if part == "active":
-            session = await self._bound.session(self._user, key)
-            await session.record(*items)
+            await listed.append(items, attached)
             return
         await listed.arrange(
-            lambda stands: Arrangement(active=stands.active, archived=[*stands.archived, *items])
+            lambda stands: Arrangement(
+                active=stands.active, archived=[*stands.archived, *items], attached=attached
+            )
         )
 
     async def insert(self, key: str, index: int, message: ChatMessage) -> None:
         """Add a message in front of the one at ``index``, counted as a Python list does."""
         listed = await self._listed(key)
-        items = _flat(items_of_rows([message], await _before(listed, [message])))
+        (made,) = items_of_rows([message], await _before(listed, [message]))
 
         def change(stands: Listing) -> Arrangement:
             rows = rows_from(stands.active)
             rows = rows[: _whole(rows, slice(None, index).indices(len(rows))[1])]
             before = _items(rows)
             after = stands.active[len(before) :]
-            return Arrangement(active=[*before, *items, *after], archived=stands.archived)
+            return Arrangement(
+                active=[*before, made.item, *after],
+                archived=stands.archived,
+                attached=made.attached,
+            )
 
         await listed.arrange(change)
 
@@ -87,9 +102,11 @@ class ChatLists:
             new = _rearranged(rows_from(old), marks, fresh)
             if len(new) == len(old) and all(one is two for one, two in zip(new, old, strict=True)):
                 return None
+            written = set(map(id, new))
+            attached = _attached([one for one in fresh if id(one.item) in written])
             if part == "active":
-                return Arrangement(active=new, archived=stands.archived)
-            return Arrangement(active=stands.active, archived=new)
+                return Arrangement(active=new, archived=stands.archived, attached=attached)
+            return Arrangement(active=stands.active, archived=new, attached=attached)
 
         await listed.arrange(change)
 
@@ -97,7 +114,7 @@ class ChatLists:
         """Delete the message at ``index``, -1 for the last, from the record too; the message, or
         ``None`` where there is none."""
         listed = await self._listed(key)
-        rows = rows_from((await listed.read()).active)
+        rows = await _whole_rows(listed, (await listed.read()).active)
         if not -1 <= index < len(rows) or not rows:
             return None
         removed = await listed.remove(rows[index].keys)
@@ -106,7 +123,7 @@ class ChatLists:
     async def delete_oldest(self, key: str, count: int) -> list[ChatMessage]:
         """Delete the oldest messages, from the record too; what they were."""
         listed = await self._listed(key)
-        rows = rows_from((await listed.read()).active)
+        rows = await _whole_rows(listed, (await listed.read()).active)
         rows = rows[: _whole(rows, count)]
         await listed.remove([one.key for one in _items(rows)])
         return [row.message for row in rows]
@@ -125,8 +142,9 @@ class ChatLists:
                 active=stands.active[len(moved) :], archived=[*stands.archived, *moved]
             )
 
-        await (await self._listed(key)).arrange(change)
-        return [row.message for row in found]
+        listed = await self._listed(key)
+        await listed.arrange(change)
+        return [row.message for row in await _whole_rows(listed, _items(found))]
 
     async def delete_all(self, key: str, part: Part | None = None) -> list[ChatMessage] | None:
         """Delete a list from the record, without ``part`` everything that the session ever held;
@@ -152,11 +170,11 @@ class ChatLists:
 
 
 def _rearranged(
-    rows: Sequence[Row], marks: Sequence[str], fresh: Sequence[Sequence[Item]]
+    rows: Sequence[Row], marks: Sequence[str], fresh: Sequence[RowItem]
 ) -> list[RecordedItem | Item]:
     """The list with these marks: what it begins with as it stands, then rows that are the same
     message, wherever they stood, and new items for the rest."""
-    old = [mark_of_message(row.message) for row in rows]
+    old = [row.mark for row in rows]
     pairs = zip(old, marks, strict=False)
     same = next((n for n, (one, two) in enumerate(pairs) if one != two), min(len(old), len(marks)))
     same = _whole(rows, same, more=False)
@@ -165,9 +183,9 @@ def _rearranged(
         if not _is_shared(rows, place):
             known.setdefault(old[place], deque()).append(rows[place])
     found: list[RecordedItem | Item] = list(_items(rows[:same]))
-    for mark, items in zip(marks[same:], fresh[same:], strict=True):
+    for mark, made in zip(marks[same:], fresh[same:], strict=True):
         queue = known.get(mark)
-        found += queue.popleft().items if queue else items
+        found += queue.popleft().items if queue else [made.item]
     return found
 
 
@@ -190,8 +208,14 @@ def _items(rows: Sequence[Row]) -> list[RecordedItem]:
     return list({one.key: one for row in rows for one in row.items}.values())
 
 
-def _flat(rows: Sequence[Sequence[Item]]) -> list[Item]:
-    return [item for items in rows for item in items]
+def _attached(made: Sequence[RowItem]) -> Attached:
+    return {key: data for one in made for key, data in one.attached.items()}
+
+
+async def _whole_rows(listed: ListedSession, items: Sequence[RecordedItem]) -> list[Row]:
+    """The rows with what is attached to them."""
+    apart = apart_of_rows(items)
+    return rows_from(items, await listed.attached(apart) if apart else {})
 
 
 async def _before(listed: ListedSession, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -199,4 +223,4 @@ async def _before(listed: ListedSession, messages: Sequence[ChatMessage]) -> lis
     if not any(one.role in (MessageRole.TOOL, MessageRole.FUNCTION) for one in messages):
         return []
     newest = (await listed.read()).active[-_LOOKED_AT:]
-    return [row.message for row in reversed(rows_from(newest))]
+    return [row.message for row in reversed(await _whole_rows(listed, newest))]

@@ -215,8 +215,9 @@ class SecondCallMemory(BaseMemory):
         await self._run(lambda memory: self._talk.set(memory, messages))
 
     async def areset(self) -> None:
-        """Remove this session from the record, with what rests on it alone. What the user said in
-        other sessions stays; ``user.forget`` removes that too."""
+        """Remove this session from the record, with what was drawn from it alone: summaries,
+        recaps, facts that a model found. What the user said in other sessions and what code
+        remembered stay; ``user.forget`` removes that too."""
         await self._run(self._talk.reset)
 
     async def adrop_unanswered(self) -> int:

@@ -36,7 +36,14 @@ from secondcall.types import Item, Message, Role, ToolCall
 if TYPE_CHECKING:
     from secondcall.types import JsonValue
 
-__all__ = ["ChatItems", "chat_from_items", "items_from_chat", "together"]
+__all__ = [
+    "ChatItems",
+    "chat_from_items",
+    "group_of",
+    "is_missing",
+    "items_from_chat",
+    "together",
+]
 
 _log = logging.getLogger("secondcall")
 
@@ -155,15 +162,25 @@ def chat_from_items(items: Sequence[Item], *, repaired: bool = True) -> list[Cha
 
 def together(items: Sequence[Item], place: int) -> list[Item]:
     """The item at a place, and those behind it that were one message with it."""
-    first = items[place]
-    name = first.id if isinstance(first, Message) else mark_of(first).get("of")
-    group = [first]
+    name = group_of(items[place])
+    group = [items[place]]
     while name is not None and place + len(group) < len(items):
         following = items[place + len(group)]
-        if isinstance(following, Message) or mark_of(following).get("of") != name:
+        if isinstance(following, Message) or group_of(following) != name:
             break
         group.append(following)
     return group
+
+
+def group_of(item: Item) -> str | None:
+    """What names the message that the item was said in, where anything does."""
+    name = item.id if isinstance(item, Message) else mark_of(item).get("of")
+    return name if isinstance(name, str) else None
+
+
+def is_missing(item: Item) -> bool:
+    """Whether the item is the result of a call that nobody made, which no model is shown."""
+    return not isinstance(item, Message) and item.metadata.get("call") == "missing"
 
 
 def _said(message: ChatMessage) -> list[Item]:
@@ -196,7 +213,7 @@ def _plain_kwargs(call: ToolCall) -> dict[str, JsonValue]:
 
 
 def _is_complete(call: ToolCall) -> bool:
-    return call.output is not None and call.metadata.get("call") != "missing"
+    return call.output is not None and not is_missing(call)
 
 
 def _messages(
@@ -204,7 +221,7 @@ def _messages(
 ) -> list[ChatMessage]:
     """What the assistant or somebody else said, its calls, and their results."""
     ids = {one.call_id: host_id(one) or (one.call_id if repaired else None) for one in calls}
-    asked = [one for one in calls if one.metadata.get("call") != "missing"]
+    asked = [one for one in calls if not is_missing(one)]
     found: list[ChatMessage] = []
     if message is not None or asked:
         found.append(_caller(message, asked, ids))

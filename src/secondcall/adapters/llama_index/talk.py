@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 
-from secondcall.adapters.llama_index.listed import ListedTurns
+from secondcall.adapters.llama_index.listed import ListedTurns, Summarised
 from secondcall.adapters.llama_index.listing import (
     appended,
     dropped,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
     from secondcall.context.parts import Context
     from secondcall.memory import Memory, SessionMemory, UserMemory
+    from secondcall.memory.listed import ListedSession
     from secondcall.types import ItemKind
 
 __all__ = ["OnFailure", "Scope", "Settings", "Talk"]
@@ -49,6 +50,7 @@ _log = logging.getLogger("secondcall")
 
 OnFailure = Literal["raise", "degrade"]
 _MAX_OPEN = 1_000
+_MAX_GIVEN = 100
 _LOOKED_BACK = 200
 """So many of the newest items are looked at for the run's own question, and for open calls."""
 
@@ -122,6 +124,8 @@ class Talk:
         self._items = ChatItems()
         self._turns: OrderedDict[str, _Turn] = OrderedDict()
         self._opened: _Opened | None = None
+        self._given: dict[str, tuple[ChatMessage, ChatMessage]] = {}
+        """By run the question as it was given to it, which it may write into, and as it is."""
         self._unwritten: list[Item] = []
         self._last_view: list[ChatMessage] = []
         self._attached: Mapping[tuple[ItemKind, str], bytes] = {}
@@ -169,6 +173,23 @@ class Talk:
             return view(context, Shown(), insert=self._settings.insert)
         if self._settings.on_failure == "degrade":
             self._last_view = [message.model_copy(deep=True) for message in found]
+        return self._as_written(found, run)
+
+    def _as_written(self, found: list[ChatMessage], run: str | None) -> list[ChatMessage]:
+        """The view with the run's question as the run has written it: an agent writes its state
+        into the message that it is given, once, and means it for all of the run."""
+        turn = None if run is None else self._turns.get(run)
+        if run is None or turn is None or turn.answered or not found:
+            return found
+        given, asked = self._given.get(run, (None, None))
+        if given is None:
+            if found[-1].role is MessageRole.USER:
+                self._given[run] = found[-1], found[-1].model_copy(deep=True)
+            if len(self._given) > _MAX_GIVEN:
+                del self._given[next(iter(self._given))]
+        elif given != asked and asked in found:
+            place = len(found) - 1 - found[::-1].index(asked)
+            found[place] = given.model_copy(deep=True)
         return found
 
     async def all(self, memory: Memory) -> list[ChatMessage]:
@@ -269,6 +290,8 @@ class Talk:
             last = items[-1]
             turn.last = key_of(last)
             turn.answered = isinstance(last, Message) and last.role == "assistant"
+            if turn.answered and run is not None:
+                self._given.pop(run, None)
 
     async def _write(self, session: SessionMemory, items: Sequence[Item]) -> None:
         made = stored(items)
@@ -331,11 +354,10 @@ class Talk:
     ) -> tuple[Parts, Mapping[tuple[ItemKind, str], int]]:
         """What is shown, and the places of its items where the list was put in order."""
         listed = opened.session.listed()
+        settings, counter, turns = self._settings, opened.memory.counter, self._listed
+        room = settings.window - settings.reserve
         if not await listed.is_rearranged():
-            found = await self._context(opened, question)
-            return Parts(found.items, found.summary, found.state, found.recall), {}
-        settings, counter = self._settings, opened.memory.counter
-        turns = self._listed
+            return await self._shown_of_record(opened, question), {}
         turns.take(await listed.read())
         if question is None:
             question = turns.question(own)
@@ -345,16 +367,41 @@ class Talk:
             taken = context.tokens["state"] + context.tokens["recall"]
         except OverBudget:  # of the record, which has more than the list
             context, remembered, taken = None, Parts(()), 0
-        room = settings.window - settings.reserve
         try:
-            items = turns.within(room - taken, counter)
+            shown = self._turns_within(listed, room - taken, counter)
         except OverBudget:
-            remembered, items = Parts(()), turns.within(room, counter)
+            remembered, shown = Parts(()), self._turns_within(listed, room, counter)
         if context is not None and remembered.recall:
             recall = beside(context, turns.last_keys, counter)
             remembered = replace(remembered, recall=recall)
-        places = {key_of(item): place for place, item in enumerate(items)}
-        return replace(remembered, items=items), places
+        places = {key_of(item): place for place, item in enumerate(shown.items)}
+        return replace(remembered, items=shown.items, summary=shown.summary), places
+
+    async def _shown_of_record(self, opened: _Opened, question: str | None) -> Parts:
+        listed, counter, turns = opened.session.listed(), opened.memory.counter, self._listed
+        room = self._settings.window - self._settings.reserve
+        try:
+            found = await self._context(opened, question)
+            items = found.items
+            if items and is_dropped(items[-1]):
+                turns.take(await listed.read())
+                taken = sum(found.tokens[layer] for layer in ("state", "recall", "summary"))
+                items = turns.within(room - taken, counter)
+            return Parts(items, found.summary, found.state, found.recall)
+        except OverBudget:  # there calls that were made together are counted one by one
+            turns.take(await listed.read())
+            return Parts(turns.within(room, counter))
+
+    def _turns_within(self, listed: ListedSession, limit: int, counter: TokenCounter) -> Summarised:
+        """The newest turns of the list, with a summary of the others where they do not all fit."""
+        items = self._listed.within(limit, counter)
+        if not self._settings.summarise or self._listed.is_whole:
+            return Summarised(items, "")
+        try:
+            found = self._listed.summarised(listed, self._settings.buffer_tokens, limit, counter)
+        except OverBudget:  # the newest turn takes more than the buffer's share
+            found = None
+        return Summarised(self._listed.within(limit, counter), "") if found is None else found
 
     async def _whole(self, session: SessionMemory, items: Sequence[Item]) -> Sequence[Item]:
         """The items with what is attached to them; that of the last time is not read again."""
@@ -402,6 +449,7 @@ class Talk:
         """Know nothing of a user who was forgotten; the next call begins with a new one."""
         self._opened, self._items = None, ChatItems()
         self._turns.clear()
+        self._given.clear()
         self._unwritten.clear()
         self._last_view = []
         self._attached = {}

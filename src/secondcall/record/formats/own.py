@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,8 @@ __all__ = ["VERSION", "fact_line", "header_line", "item_line", "read"]
 VERSION = 1
 _TYPES = ("message", "tool_call", "fact", "export")
 _BATCH = 1_000
+_BATCH_BYTES = 32 * 1024 * 1024
+"""With so much attached a part ends earlier."""
 
 
 def read(
@@ -71,8 +75,8 @@ def header_line(user_id: str) -> str:
     return _dump({"type": "export", "version": VERSION, "user_id": user_id})
 
 
-def item_line(recorded: RecordedItem, user_id: str) -> str:
-    """A recorded item as one line of an export of ``user_id``.
+def item_line(recorded: RecordedItem, user_id: str, attached: bytes | None = None) -> str:
+    """A recorded item as one line of an export of ``user_id``, with what is attached to it.
 
     It says whose it is where that is another: two merged users may have used the same ids.
     """
@@ -89,6 +93,7 @@ def item_line(recorded: RecordedItem, user_id: str) -> str:
         line |= {"is_error": True} if item.is_error else {}
     line["at"] = _iso(recorded.at)
     line |= {"metadata": item.metadata} if item.metadata else {}
+    line |= {"attached": base64.b64encode(attached).decode()} if attached is not None else {}
     return _dump(line)
 
 
@@ -143,6 +148,9 @@ class _Talk:
 class _Batch:
     talk: _Talk
     items: list[Item] = field(default_factory=list[Item])
+    attached: dict[tuple[ItemKind, str], bytes] = field(
+        default_factory=dict[tuple[ItemKind, str], bytes]
+    )
     facts: list[FactLine] = field(default_factory=list[FactLine])
     counts: dict[_Talk, int] = field(default_factory=dict[_Talk, int])
     times: dict[_Talk, datetime] = field(default_factory=dict[_Talk, datetime])
@@ -153,6 +161,7 @@ class _Batch:
         full = held and (
             talk != self.talk
             or len(self.items) + len(self.facts) >= _BATCH
+            or sum(map(len, self.attached.values())) >= _BATCH_BYTES
             or (bool(self.facts) and not fact)
         )
         if not full:
@@ -164,11 +173,13 @@ class _Batch:
         taken = Transcript(
             session_id=self.talk.session_id,
             items=tuple(self.items),
+            attached=dict(self.attached),
             facts=tuple(self.facts),
             person=self.talk.person,
         )
         self.talk = following
         self.items.clear()
+        self.attached.clear()
         self.facts.clear()
         return taken
 
@@ -179,10 +190,27 @@ class _Batch:
         at = line.iso_time("at") or self.times.get(self.talk)
         if at is not None:
             self.times[self.talk] = at
+        data = _attached(line)
         if kind == "message":
-            self.items.append(_message(line, session_id, position, at))
+            message = _message(line, session_id, position, at)
+            self.items.append(message)
+            name: tuple[ItemKind, str] = ("message", message.id or "")
         else:
-            self.items.append(_tool_call(line, session_id, position, at))
+            call = _tool_call(line, session_id, position, at)
+            self.items.append(call)
+            name = ("tool_call", call.call_id)
+        if data is not None:
+            self.attached[name] = data
+
+
+def _attached(line: Fields) -> bytes | None:
+    text = line.optional_text("attached")
+    if text is None:
+        return None
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        line.refuse("attached", "bytes in base64")
 
 
 def _message(line: Fields, session_id: str, position: int, at: datetime | None) -> Message:

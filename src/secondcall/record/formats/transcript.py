@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -50,7 +50,8 @@ class FactLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """A part of one session: its items are recorded as one batch, then its facts.
+    """A part of one session: its items are recorded as one batch, then its facts. ``attached`` is
+    what goes with the items, by kind and id.
 
     ``person`` is set where the file itself holds the conversations of several people, as an export
     of a merged user does. ``left_out`` counts what the file holds and memory does not take, such as
@@ -59,6 +60,9 @@ class Transcript:
 
     session_id: str
     items: Sequence[Item]
+    attached: Mapping[tuple[ItemKind, str], bytes] = field(
+        default_factory=dict[tuple[ItemKind, str], bytes]
+    )
     facts: Sequence[FactLine] = ()
     person: str | None = None
     left_out: int = 0

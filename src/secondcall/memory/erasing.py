@@ -55,8 +55,10 @@ async def _forget(place: Place) -> Receipt:
         shared.store, place.tenant_id, place.user_id, now_us=shared.now_us()
     )
     removed: Counter[str] = Counter()
-    removed.update(await identity.release_identities(shared.store, erasure, now_us=shared.now_us()))
     remaining: Counter[str] = Counter()
+    for scope in erasure.identities:
+        await _erase_beside(shared, scope, removed, remaining)
+    removed.update(await identity.release_identities(shared.store, erasure, now_us=shared.now_us()))
     for scope in erasure.users:
         # States apart go first: only the record still knows the epoch that a late save has.
         removed.update(await _erase_states(shared, scope))

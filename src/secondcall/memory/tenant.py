@@ -137,9 +137,10 @@ class Memory:
     ) -> None:
         """Make known what is kept of users beside the store, such as journals in a folder.
 
-        ``forget`` awaits ``erase(tenant_id, user_id)`` for each partition and puts the count into
-        its receipt under ``name``; an error makes the receipt incomplete. The same name and
-        ``place`` again replaces it, ``None`` takes it away.
+        ``forget`` awaits ``erase(tenant_id, partition)`` for each partition, those of users by
+        their ids and those of identities by their hashes, and puts the count into its receipt under
+        ``name``; an error makes the receipt incomplete. The same name and ``place`` again replaces
+        it, ``None`` takes it away.
         """
         if erase is None:
             self._shared.beside.pop((name, place), None)

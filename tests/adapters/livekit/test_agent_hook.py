@@ -72,6 +72,22 @@ async def test_the_hook_sees_what_was_found_before_the_callers_words() -> None:
         assert len(model.requests) == 1
 
 
+async def test_what_the_hook_was_given_is_for_one_turn() -> None:
+    """What was found for one turn is not in the next turn's request, nor in what the agent keeps,
+    as nothing is that a hook adds."""
+    async with a_caller() as user:
+        agent = with_memory(_Hooked(), CallMemory(user, options=HOOK))
+        model, ears = ScriptedLLM(["4C.", "No idea."]), FedSTT()
+        async with speaking(model, ears, agent, early=False) as session:
+            _say(ears, ASKED)
+            await answered(session, 2)
+            _say(ears, UNKNOWN)
+            await answered(session, 4)
+        assert [len(looked_up(model, number)) for number in range(2)] == [1, 0]
+        assert all(HELD not in text for text in agent.shown[1])
+        assert all(HELD not in (one.text_content or "") for one in agent.chat_ctx.messages())
+
+
 async def test_typed_words_are_looked_up_though_no_hook_runs() -> None:
     """LiveKit runs no hook for typed words; they are looked up before the model is asked."""
     async with a_caller() as user:

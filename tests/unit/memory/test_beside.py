@@ -97,3 +97,22 @@ async def test_places_tell_stores_apart(tmp_path: Path, monkeypatch: pytest.Monk
     assert one == Memory.open(f"sqlite:///{tmp_path}/a.db").place
     assert one != Memory.open("sqlite:///b.db").place
     assert Memory.open("memory://").place == "MemoryStore"
+
+
+async def test_forgetting_asks_for_the_identities_too() -> None:
+    """What may be kept under a number or another identity of the user alone is asked for by the
+    name of that identity's partition."""
+    asked: list[str] = []
+
+    async def erase(tenant_id: str, partition: str) -> int:
+        del tenant_id
+        asked.append(partition)
+        return 1
+
+    async with Memory.open("memory://") as memory:
+        ana = await memory.identify(phone="+14155550100", email="ana@example.com")
+        memory.beside("notes", "here", erase)
+        receipt = await memory.user(ana).forget()
+    assert len(asked) == len(set(asked)) == 3
+    assert asked[-1] == ana.user_id
+    assert receipt.removed["notes"] == 3

@@ -30,6 +30,8 @@ __all__ = ["AttachedMemory", "give", "put"]
 
 _log = logging.getLogger("secondcall.livekit")
 _GIVEN = "_secondcall_given"
+_TELL_SECONDS = 5.0
+"""A realtime model whose server does not confirm its context is not waited for any longer."""
 
 
 class AttachedMemory:
@@ -93,9 +95,10 @@ class AttachedMemory:
 
     async def _update(self, agent: Agent) -> None:
         if isinstance(model_of(self._session, agent), llm.RealtimeModel):
-            await agent.update_chat_ctx(
-                context_of(agent).copy(), exclude_invalid_function_calls=False
-            )
+            async with asyncio.timeout(_TELL_SECONDS):
+                await agent.update_chat_ctx(
+                    context_of(agent).copy(), exclude_invalid_function_calls=False
+                )
 
     async def before_reply(self, agent: Agent, chat_ctx: llm.ChatContext) -> None:
         """Put what memory has into the context of one reply, which is the reply's own copy."""
@@ -113,8 +116,9 @@ class AttachedMemory:
         if self._source.lookup.options.where != "hook":
             return
         with _reported("a reply goes on without memory"):
-            found = await self._source.lookup.for_turn(message, since=_begins(turn_ctx.items))
-            if found is not None:
+            lookup = self._source.lookup
+            found = await lookup.for_turn(message, since=_begins(turn_ctx.items))
+            if found is not None and lookup is self._source.lookup:  # else it is another's call now
                 turn_ctx.insert(found)
 
     def provide(self, agent: Agent) -> bool:

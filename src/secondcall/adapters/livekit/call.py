@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from livekit.agents import Agent, AgentSession, CloseEvent, CloseReason, JobContext
+from livekit.agents import Agent, AgentSession, JobContext
 
 from secondcall.adapters.livekit.agent import attach_memory, with_memory
 from secondcall.adapters.livekit.caller import CallerWatch, ResolvedCaller, resolve_caller
@@ -30,6 +30,7 @@ from secondcall.adapters.livekit.opening import Opened, is_misuse, looked_at
 from secondcall.adapters.livekit.preload import Preloaded, preload
 from secondcall.adapters.livekit.recording import Finished, Recorder
 from secondcall.adapters.livekit.replay import Journals
+from secondcall.adapters.livekit.sessions import CallSessions
 from secondcall.adapters.livekit.settings import CallNotes, CallSettings
 from secondcall.adapters.livekit.source import CallMemory, StatefulMemory
 from secondcall.adapters.livekit.speaker import Speaker
@@ -40,13 +41,11 @@ from secondcall.adapters.livekit.tools import (
     StateSchemas,
     tools_of,
 )
+from secondcall.adapters.livekit.userdata import CallUserdata
 from secondcall.memory import Memory, SessionMemory, UserMemory
 from secondcall.shortterm.userdata import ShortTermMemory
 from secondcall.tools import MemoryTools, StateTools
 from secondcall.types import Brief, ItemKey, Receipt
-
-if TYPE_CHECKING:
-    from secondcall.memory.keeping import KeptShortTerm
 
 __all__ = ["LiveCall", "call"]
 
@@ -56,7 +55,7 @@ _REPLAY_SECONDS = 0.5
 _CONTINUED_SHARE = 0.3
 _CONTINUED_TURNS = 6
 _OWN_SECONDS = 3.0
-_ENDED_ON_PURPOSE = (CloseReason.USER_INITIATED, CloseReason.TASK_COMPLETED)
+_FORGET_SECONDS = 10.0
 
 T = TypeVar("T")
 
@@ -66,7 +65,7 @@ async def call(
     ctx: JobContext,
     memory: Memory,
     *,
-    userdata: type[T] | T = CallNotes,
+    userdata: ShortTermMemory[T] | type[T] | T = CallNotes,
     settings: CallSettings | None = None,
 ) -> AsyncGenerator[LiveCall[T]]:
     """The call of this job, with its memory: who calls is found, the brief loaded, and what is
@@ -74,7 +73,7 @@ async def call(
 
     Leaving the block ends nothing: a session goes on after the entrypoint has returned. A memory
     that is not open is opened, and closed with the call. ``userdata`` is your dataclass or pydantic
-    model for ``LiveCall.userdata``.
+    model for ``LiveCall.userdata``, or a ``ShortTermMemory`` of your own, made for this call.
 
     Raises: ``InvalidValue``, ``MissingExtra`` for wrong settings, what ``ctx.connect()`` raises;
     nothing that a store does.
@@ -96,7 +95,8 @@ class LiveCall(Generic[T]):
 
     ``resolved`` says who calls, ``user`` and ``session`` are the handles of the caller and of this
     conversation; all three may become others while the call runs, when it becomes known who it is.
-    ``userdata`` is for ``AgentSession(userdata=...)``, ``recorder`` what writes the record.
+    ``userdata`` is for ``AgentSession(userdata=...)``, ``recorder`` what writes the record. Several
+    sessions of agents may draw on one call: all are recorded, by their times.
     """
 
     resolved: ResolvedCaller
@@ -105,22 +105,24 @@ class LiveCall(Generic[T]):
     recorder: Recorder
 
     def __init__(
-        self, ctx: JobContext, memory: Memory, userdata: type[T] | T, settings: CallSettings
+        self,
+        ctx: JobContext,
+        memory: Memory,
+        userdata: ShortTermMemory[T] | type[T] | T,
+        settings: CallSettings,
     ) -> None:
         self._ctx = ctx
         self._target = memory
         self._memory = memory
         self._settings = settings
-        self._start = userdata
-        self.userdata: ShortTermMemory[T] = ShortTermMemory[T](userdata)
+        self._userdata: CallUserdata[T] = CallUserdata(userdata, settings)
+        self.userdata: ShortTermMemory[T] = self._userdata.memory
         self.consent = Consent(given=settings.consent)
         self.consent.on_given = self._begin_anew
         self._holder = holder_of(ctx)
         self._opened = Opened(memory)
-        self._kept: KeptShortTerm[T] | None = None
         self._preloaded = Preloaded()
-        self._live: AgentSession[Any] | None = None
-        self._closed = False
+        self._sessions = CallSessions()
         self._rest: asyncio.Future[None] | None = None
         self._tools: list[MemoryTools] = []
         self._tool_settings: dict[str, Any] = {}
@@ -129,8 +131,7 @@ class LiveCall(Generic[T]):
         self._replaying: asyncio.Future[Any] | None = None
         self._endings: list[Ending] = []
         self._ended = 0
-        self._on_purpose = False
-        self._forgotten = False
+        self._forgotten = self._forgetting = False
         self._renewing: asyncio.Future[None] | None = None
         self._held: Held | None = None
         self._watch: CallerWatch | None = None
@@ -149,7 +150,8 @@ class LiveCall(Generic[T]):
         self.user = self._memory.user(self.resolved.caller)
         session_id, continued = await self._session_id()
         self.session = await self.user.session(session_id)
-        await self._load_userdata()
+        if not self.resolved.pending:  # else it would be waited for in vain; see ``_recognised``
+            await self._userdata.keep_in(self.session)
         await self._preload(continued)
         self._source = self._made_source()
         self.recorder = self._made_recorder()
@@ -176,13 +178,13 @@ class LiveCall(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent's session is closed."""
-        return self._closed
+        """Whether the agents' sessions are closed."""
+        return self._sessions.is_over
 
     @property
     def is_running(self) -> bool:
         """Whether an agent's session is open."""
-        return self._live is not None and not self._closed
+        return self._sessions.is_running
 
     def agent(self, agent: Agent) -> Agent:
         """The agent with memory, and with it every agent that it hands over to; its session is
@@ -215,25 +217,30 @@ class LiveCall(Generic[T]):
             self._schemas.append(schemas)
         return made
 
-    async def forget(self) -> Receipt:
+    async def forget(self, *, deadline_seconds: float = _FORGET_SECONDS) -> Receipt:
         """Forget the caller, who asked for it in this call: all that is stored, what the agents
         were told, the userdata. Nothing more is recorded until ``consent.give()``.
 
-        Raises: store errors; then nothing more is recorded either, and it can be run again.
+        Raises: store errors, ``StoreUnavailable`` after ``deadline_seconds``. Then the agents know
+        nothing of the caller and nothing more is recorded either, and it can be run again.
         """
+        self._forgetting = True
         self.consent.withdraw()
-        self._kept = None
-        # A write that waits for the store would make the user anew.
-        await asyncio.gather(*(one.aclose(deadline_seconds=0) for one in self._tools))
-        receipt = await self.recorder.forget()
+        self._userdata.let_go()
         self.userdata.clear()
         self._preloaded = Preloaded()
+        self._source.retire()
+        await self._tell()
+        # A write that waits for the store would make the user anew.
+        await asyncio.gather(*(one.aclose(deadline_seconds=0) for one in self._tools))
+        receipt = await self.recorder.forget(deadline_seconds=deadline_seconds)
+        self._forgetting = False
         if self.resolved.fields.given:
             # What led to the caller was forgotten too: with a new consent they are somebody new.
             self._forgotten = True
             self.resolved = self._speaker.resolved = replace(self.resolved, pending=True)
         await self._rebind(self.user.user_id)
-        await self._keep_here()
+        await self._userdata.keep_in(self.session)
         await self._give()
         return receipt
 
@@ -274,26 +281,6 @@ class LiveCall(Generic[T]):
             return found, True
         return own_session_id(self._ctx.job.id), False
 
-    async def _load_userdata(self) -> None:
-        if self.resolved.pending:
-            return  # it would be waited for in vain; see ``_recognised``
-        self._kept = await self._kept_userdata()
-        if self._kept is not None:
-            self.userdata = self._kept.memory
-
-    async def _kept_userdata(self) -> KeptShortTerm[T] | None:
-        """The place of the userdata in the session of now, with what is kept there."""
-        if not self._settings.keep_userdata:
-            return None
-        try:
-            async with asyncio.timeout(_OPEN_SECONDS):
-                return await self.session.shortterm(self._start)
-        except Exception as error:  # a live edge: the call goes on with empty userdata; logged
-            if is_misuse(error):
-                raise
-            _log.warning("the userdata begins empty", extra={"error": type(error).__name__})
-            return None
-
     async def _preload(self, continued: bool) -> None:
         turns = self._settings.last_turns
         self._preloaded = await preload(
@@ -304,15 +291,6 @@ class LiveCall(Generic[T]):
         )
 
     # Its parts
-
-    async def _keep_here(self) -> None:
-        """Keep the userdata that the agents have in the session of now, with what is kept there."""
-        kept = await self._kept_userdata()
-        if kept is not None:
-            kept.memory = self.userdata
-            if kept.restored is not None:
-                await kept.reload()
-        self._kept = kept
 
     def _made_source(self) -> CallMemory:
         return StatefulMemory(
@@ -363,33 +341,18 @@ class LiveCall(Generic[T]):
 
     def _newest_words(self) -> list[ItemKey]:
         """The item that the caller's newest words are recorded as."""
-        if self._live is None or not self.consent.recording:
+        words = self._sessions.newest_words() if self.consent.recording else None
+        if words is None:
             return []
-        for one in reversed(self._live.history.items):
-            if one.type == "message" and one.role == "user":
-                user_id, session_id = self.user.user_id, self.session.session_id
-                return [ItemKey(user_id, session_id, "message", one.id)]
-        return []
+        return [ItemKey(self.user.user_id, self.session.session_id, "message", words.id)]
 
     def _entered(self, session: AgentSession[Any]) -> None:
         """The first agent of a session enters."""
-        if self._live is session:
-            return
         if self._rest is not None:
             _log.error("a session draws on a call that is over; it is not recorded")
-        else:
-            self._live, self._closed, self._on_purpose = session, False, False
-            session.on("close", self._closing_of(session))
+        elif self._sessions.enter(session):
             self.recorder.attach(session)
             attach_memory(session, self._source)
-
-    def _closing_of(self, session: AgentSession[Any]) -> Callable[[CloseEvent], None]:
-        def closed(event: CloseEvent) -> None:
-            if session is self._live:
-                self._closed = True
-                self._on_purpose = event.reason in _ENDED_ON_PURPOSE
-
-        return closed
 
     # Becoming known
 
@@ -403,10 +366,12 @@ class LiveCall(Generic[T]):
         else:
             self._speaker.resolved = resolved
             await self._rebind(before.user_id)
+            if self._forgetting:
+                return  # they have asked for it, and until it is done nothing of them is told
         await self._preload(False)
         await self._give()
-        if self._kept is None:
-            await self._keep_here()
+        if not self._userdata.has_place:
+            await self._userdata.keep_in(self.session)
 
     def _begin_anew(self) -> None:
         """Somebody who was forgotten has consented: find out under which id they are known now."""
@@ -421,24 +386,24 @@ class LiveCall(Generic[T]):
         self.resolved = replace(self.resolved, caller=caller, pending=False)
         self._speaker.resolved, self._forgotten = self.resolved, False
         await self._rebind(before)
-        await self._keep_here()
+        await self._userdata.keep_in(self.session)
         await self._give()
 
     async def _part_from(self, user_id: str) -> None:
         """From here on it is another user's call: what was said stays where it was said, and so
         does what was kept of the userdata."""
-        kept, self._kept = self._kept, None
+        was_kept = self._userdata.let_go()
         now = time.time()
         self.recorder.hand_over(now)
         self.recorder = self._made_recorder(since=now)
         self._end_with(self.recorder)
-        if self._live is not None:
-            self.recorder.attach(self._live)
-        if kept is not None and kept.restored is not None:
+        for session in self._sessions.open:
+            self.recorder.attach(session)
+        if was_kept:
             self.userdata.clear()
         await self._rebind(user_id)
         self._source.retire()
-        await self._keep_here()
+        await self._userdata.keep_in(self.session)
 
     async def _rebind(self, user_id: str) -> None:
         """New handles for the caller, and tools that go by them instead of those of ``user_id``."""
@@ -452,9 +417,13 @@ class LiveCall(Generic[T]):
     async def _give(self) -> None:
         """Let the agents go by what is known now."""
         self._source = self._made_source()
-        if self._live is not None:
-            self.recorder.attach(self._live)
-            await attach_memory(self._live, self._source).tell()
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Give the agents at work what their source has now."""
+        for session in self._sessions.open:
+            self.recorder.attach(session)
+            await attach_memory(session, self._source).tell()
 
     # The end
 
@@ -482,7 +451,7 @@ class LiveCall(Generic[T]):
         if self._watch is not None:
             parts.append(self._watch.aclose())
         if self._held is not None:
-            grace = self._settings.grace_seconds if self._on_purpose else 0.0
+            grace = self._settings.grace_seconds if self._sessions.on_purpose else 0.0
             parts.append(self._held.aclose(over_seconds=grace))
         parts.append(asyncio.wait_for(self._save_userdata(), _OWN_SECONDS))
         for outcome in await asyncio.gather(*parts, return_exceptions=True):
@@ -496,5 +465,5 @@ class LiveCall(Generic[T]):
         await self._opened.close()
 
     async def _save_userdata(self) -> None:
-        if self._kept is not None and self.consent.recording:
-            await self._kept.save()
+        if self.consent.recording:
+            await self._userdata.save()

@@ -20,7 +20,9 @@ from secondcall.types import Item, JsonValue, Message, RecordedItem, Role, ToolC
 
 __all__ = [
     "EVENT",
+    "LONGEST_CHARACTERS",
     "MemoryKind",
+    "arguments_json",
     "chat_items_of",
     "is_memory",
     "item_of",
@@ -45,7 +47,7 @@ _ROLES: dict[str, Role] = {
 }
 _STEP_SECONDS = 1e-3
 _LATEST_SECONDS = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-_MAX_CHARACTERS = 2_000
+LONGEST_CHARACTERS = 2_000
 """Of one restored text; what was said in full is in the record."""
 
 
@@ -82,8 +84,9 @@ def chat_items_of(
     A call without output is left out, and so are handoffs, errors and system messages, which other
     providers than OpenAI's would read as instructions. With ``tools``, the names that an agent has,
     a call of another tool is told as quoted data: LiveKit drops it, and some providers refuse it.
-    Ids are derived, so that giving the same items twice gives the same ids, and no provider's call
-    ids of now can meet those of then.
+    So is one with very long arguments, which cannot be cut and stay arguments. Ids are derived, so
+    that giving the same items twice gives the same ids, and no provider's call ids of now can meet
+    those of then.
     """
     found: list[llm.ChatItem] = []
     for recorded in items:
@@ -172,7 +175,8 @@ def _chat_items(recorded: RecordedItem, tools: Collection[str] | None) -> list[l
     if isinstance(item, ToolCall):
         if item.output is None or EVENT in item.metadata:
             return []
-        if tools is not None and item.name not in tools:
+        unknown = tools is not None and item.name not in tools
+        if unknown or len(arguments_json(item)) > LONGEST_CHARACTERS:
             told = fence([item_line(item, recorded.at)])
             return [memory_message(told, created_at=at, kind="turn", key=key)]
         return _call_pair(item, item.output, at, key)
@@ -193,14 +197,12 @@ def _chat_items(recorded: RecordedItem, tools: Collection[str] | None) -> list[l
 def _call_pair(item: ToolCall, output: str, at: float, key: str) -> list[llm.ChatItem]:
     # Nine letters or digits are what every provider takes for the id of a call.
     call_id = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=5).hexdigest()[:9]
-    given = item.arguments
-    arguments = given if isinstance(given, dict) else {"arguments": given} if given else {}
     return [
         llm.FunctionCall(
             id=_id("call", key),
             call_id=call_id,
             name=item.name,
-            arguments=json.dumps(arguments, ensure_ascii=False),
+            arguments=arguments_json(item),
             created_at=at,
             extra={_MARK: "turn"},
         ),
@@ -215,6 +217,13 @@ def _call_pair(item: ToolCall, output: str, at: float, key: str) -> list[llm.Cha
     ]
 
 
+def arguments_json(item: ToolCall) -> str:
+    """A call's arguments as the JSON object that a model would have written."""
+    given = item.arguments
+    arguments = given if isinstance(given, dict) else {"arguments": given} if given else {}
+    return json.dumps(arguments, ensure_ascii=False)
+
+
 def _id(kind: str, key: str) -> str:
     """At most 32 characters, which is what OpenAI's realtime models take."""
     if not key:
@@ -224,6 +233,6 @@ def _id(kind: str, key: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= _MAX_CHARACTERS:
+    if len(text) <= LONGEST_CHARACTERS:
         return text
-    return f"{text[:_MAX_CHARACTERS]} (cut, {len(text) - _MAX_CHARACTERS:,} characters more)"
+    return f"{text[:LONGEST_CHARACTERS]} (cut, {len(text) - LONGEST_CHARACTERS:,} characters more)"

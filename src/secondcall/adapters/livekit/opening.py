@@ -4,14 +4,16 @@ over closes it. One that the application has opened stays its own to close."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from secondcall.errors import NotOpen, UsageError
+from secondcall.errors import NotOpen, StoreUnavailable, UsageError
 from secondcall.memory import Memory
 
-__all__ = ["Opened", "is_misuse", "looked_at"]
+__all__ = ["Opened", "answered", "is_misuse", "looked_at"]
+
+T = TypeVar("T")
 
 _LOOK_AGAIN_SECONDS = 0.01
 
@@ -80,6 +82,21 @@ class Opened:
 def is_misuse(error: Exception) -> bool:
     """Whether the application is wrong, and not a store, whose failures cost a call its memory."""
     return isinstance(error, UsageError) and not isinstance(error, NotOpen)
+
+
+async def answered(work: Coroutine[Any, Any, T], seconds: float, otherwise: str) -> T:
+    """What ``work`` comes to, without waiting longer for a store's thread, which cannot be
+    cancelled. Raises: ``StoreUnavailable``, which says what holds ``otherwise``."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(looked_at)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        done = task.done()
+        task.cancel()
+    if not done:
+        raise StoreUnavailable(f"the store has not answered within {seconds:g} s; {otherwise}")
+    return task.result()
 
 
 def looked_at(task: asyncio.Future[Any]) -> None:

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from livekit.agents import llm
 
 from secondcall import telemetry
-from secondcall.adapters.livekit.chat import chat_items_of, is_memory, memory_message
+from secondcall.adapters.livekit.chat import (
+    LONGEST_CHARACTERS,
+    arguments_json,
+    chat_items_of,
+    is_memory,
+    memory_message,
+)
 from secondcall.checks import check_deadline, check_limit
 from secondcall.context.render import fence, item_line
 from secondcall.types import Brief, Message, RecordedItem
@@ -190,11 +196,11 @@ async def _last_turns(user: UserMemory, wanted: int) -> list[RecordedItem]:
     for item in newest:
         conversations.setdefault((item.key.user_id, item.key.session_id), []).append(item)
     ordered = [item for one in conversations.values() for item in one]
-    return _fitted(ordered)[::-1]
+    return _fitted(ordered)
 
 
 def _fitted(newest_first: Sequence[RecordedItem]) -> list[RecordedItem]:
-    """As many whole turns as fit, the newest one in any case."""
+    """As many whole turns as fit; of a newest one that does not fit alone, what does."""
     kept: list[RecordedItem] = []
     turn: list[RecordedItem] = []
     left = _MAX_CHARACTERS
@@ -202,11 +208,24 @@ def _fitted(newest_first: Sequence[RecordedItem]) -> list[RecordedItem]:
         turn.append(item)
         if _begins_turn(item):
             left -= sum(map(_size, turn))
-            if kept and left < 0:
-                return kept
+            if left < 0:
+                return (kept or _cut(turn))[::-1]
             kept += turn
             turn = []
-    return kept
+    return kept[::-1]
+
+
+def _cut(newest_first: Sequence[RecordedItem]) -> list[RecordedItem]:
+    """The words that a turn began with, and of the rest the newest, newest first."""
+    *rest, question = newest_first
+    left = _MAX_CHARACTERS - min(_size(question), LONGEST_CHARACTERS)
+    kept: list[RecordedItem] = []
+    for item in rest:
+        left -= min(_size(item), 2 * LONGEST_CHARACTERS)
+        if left < 0:
+            break
+        kept.append(item)
+    return [*kept, question]
 
 
 def _begins_turn(item: RecordedItem) -> bool:
@@ -214,7 +233,9 @@ def _begins_turn(item: RecordedItem) -> bool:
 
 
 def _size(item: RecordedItem) -> int:
-    return len(item.item.text if isinstance(item.item, Message) else item.item.output or "")
+    if isinstance(item.item, Message):
+        return len(item.item.text)
+    return len(arguments_json(item.item)) + len(item.item.output or "")
 
 
 def _end_of_instructions(items: Sequence[llm.ChatItem]) -> int:

@@ -25,6 +25,7 @@ from livekit.agents import AgentSession, llm
 from secondcall.adapters.livekit.consent import Consent
 from secondcall.adapters.livekit.items import committed, error_of, handoff_of, with_output
 from secondcall.adapters.livekit.lines import key_of
+from secondcall.adapters.livekit.opening import answered
 from secondcall.adapters.livekit.writer import (
     BeforeStore,
     OpenJournal,
@@ -65,6 +66,15 @@ class _History:
     calls: Mapping[str, llm.FunctionCall]
     outputs: Mapping[str, llm.FunctionCallOutput]
     often: Mapping[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Attached:
+    """A session that is recorded, and what listens to it."""
+
+    session: AgentSession[Any]
+    handlers: dict[Any, Callable[[Any], None]]
+    is_closed: bool = False
 
 
 def _handler(work: Callable[[Recorder, E], None]) -> Callable[[Recorder, E], None]:
@@ -116,7 +126,7 @@ class Recorder:
             before_store=before_store,
         )
         self._clock = clock
-        self._session: AgentSession[Any] | None = None
+        self._sessions: list[_Attached] = []
         self._seen: dict[tuple[str, str | None], int] = {}
         self._withheld: set[tuple[str, str | None]] = set()
         self._running: dict[str, ToolCall] = {}
@@ -132,21 +142,22 @@ class Recorder:
         return self.writer.progress
 
     def attach(self, session: AgentSession[Any]) -> None:
-        """Record what ``session`` commits from now on. Attaching again changes nothing; another
-        session takes the place of the first."""
-        if self._session is session:
+        """Record what ``session`` commits from now on. Attaching again changes nothing; several
+        sessions, at once or one after the other, are recorded side by side, by their times."""
+        if any(one.session is session for one in self._sessions):
             return
-        self.detach()
-        self._session = session
-        for name, handler in self._handlers():
+        attached = _Attached(session, {})
+        attached.handlers.update(self._handlers(attached))
+        self._sessions.append(attached)
+        for name, handler in attached.handlers.items():
             session.on(name, handler)
 
     def detach(self) -> None:
         """Listen no more. Only after the session's ``close``: its last words come late."""
-        session, self._session = self._session, None
-        if session is not None:
-            for name, handler in self._handlers():
-                session.off(name, handler)
+        sessions, self._sessions = self._sessions, []
+        for one in sessions:
+            for name, handler in one.handlers.items():
+                one.session.off(name, handler)
 
     def hand_over(self, moment: float) -> None:
         """Leave what begins from ``moment`` on to another recorder, and go on with what began
@@ -161,33 +172,50 @@ class Recorder:
                 item = replace(item, id=secrets.token_hex(12))
             self._put(item, self._clock() if item.at is None else item.at.timestamp())
 
-    async def forget(self) -> Receipt:
+    async def forget(self, *, deadline_seconds: float = 10.0) -> Receipt:
         """Forget the caller, on request during the call: everything of the user is erased, with
         what waits here and in the journal, and nothing more is recorded until ``consent.give``.
 
-        Raises: store errors, and then nothing more is recorded either; run it again.
+        Raises: store errors, ``StoreUnavailable`` after ``deadline_seconds``; then nothing more is
+        recorded either, and it can be run again.
         """
         self.consent.withdraw()
         self.consent.covers_nothing_since(self._clock())
-        await self.writer.drop()
-        session = await self.writer.opened()
-        receipt = await session.user.forget()
-        await self.writer.drop()
+        receipt = await answered(
+            self._erase(), deadline_seconds, "the caller is not forgotten; call forget() again"
+        )
         self._seen.clear()
         self._running.clear()
         self._errors.clear()
         self._calls = CallIds()
         return receipt
 
+    async def _erase(self) -> Receipt:
+        await self.writer.drop()
+        session = await self.writer.opened()
+        receipt = await session.user.forget()
+        await self.writer.drop()
+        return receipt
+
     async def finish(
         self, history: llm.ChatContext | None = None, *, deadline_seconds: float = 8.0
     ) -> Finished:
-        """Compare with ``history`` (the attached session's own), record what is missing, and wait
-        until the store has everything, at most ``deadline_seconds``. Harmless when repeated.
+        """Compare with ``history`` (of the attached sessions, their own), record what is missing,
+        and wait until the store has everything, at most ``deadline_seconds``. Harmless when
+        repeated.
 
         What the store does not take in time stays in the journal and is still tried in the
         background; ``aclose`` ends that. A complete session is closed, so that its recap is made.
         """
+        return await self._finish(history, deadline_seconds=deadline_seconds)
+
+    async def _finish(
+        self,
+        history: llm.ChatContext | None = None,
+        *,
+        deadline_seconds: float = 8.0,
+        is_over: Callable[[], bool] = lambda: True,
+    ) -> Finished:
         started = time.monotonic()
         until = started + deadline_seconds
         try:
@@ -196,12 +224,10 @@ class Recorder:
         except TimeoutError:
             return self._report(started, complete=False)
         try:
-            if history is None and self._session is not None:
-                history = self._session.history
-            if history is not None:
-                await self._reconcile(history.items)
+            for one in self._histories() if history is None else [history]:
+                await self._reconcile(one.items)
             complete = await self.writer.settled(until - time.monotonic())
-            if complete:
+            if complete and is_over():
                 await self.writer.tidy()
                 await self._close_session()
             return self._report(started, complete=complete)
@@ -217,14 +243,20 @@ class Recorder:
         self.detach()
         await self.writer.aclose()
 
-    def _handlers(self) -> Sequence[tuple[Any, Callable[[Any], None]]]:
-        return (
-            ("conversation_item_added", self._item_added),
-            ("function_tools_executed", self._tools_executed),
-            ("tool_execution_updated", self._tool_updated),
-            ("error", self._failed),
-            ("close", self._closed),
-        )
+    def _handlers(self, attached: _Attached) -> Mapping[Any, Callable[[Any], None]]:
+        return {
+            "conversation_item_added": self._item_added,
+            "function_tools_executed": self._tools_executed,
+            "tool_execution_updated": self._tool_updated,
+            "error": self._failed,
+            "close": lambda _: self._closed(attached),
+        }
+
+    def _histories(self) -> list[llm.ChatContext]:
+        return [one.session.history for one in self._sessions]
+
+    def _all_closed(self) -> bool:
+        return all(one.is_closed for one in self._sessions)
 
     @_handler
     def _item_added(self, event: Any) -> None:
@@ -284,11 +316,12 @@ class Recorder:
             self._put(made, event.created_at)
 
     @_handler
-    def _closed(self, event: Any) -> None:
-        """The session is over: begin to finish, whatever becomes of those who should call it."""
-        del event
+    def _closed(self, attached: _Attached) -> None:
+        """A session is over: begin to finish, whatever becomes of those who should call it."""
+        attached.is_closed = True
         if self._closing is None or self._closing.done():
-            self._closing = asyncio.create_task(self.finish(), name="secondcall_finish")
+            work = self._finish(is_over=self._all_closed)
+            self._closing = asyncio.create_task(work, name="secondcall_finish")
             self._closing.add_done_callback(_log_failure)
 
     def _is_ours(self, begun: float) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import anyio.to_thread
 
-from secondcall import telemetry
+from secondcall import identity, telemetry
 from secondcall.adapters.livekit.journal import (
     Journal,
     Left,
@@ -24,7 +24,14 @@ from secondcall.adapters.livekit.journal import (
 )
 from secondcall.adapters.livekit.lines import Header, key_of
 from secondcall.config import state_folder
-from secondcall.errors import NotOpen, OperationFailed, UsageError, UserErased
+from secondcall.errors import (
+    InvalidValue,
+    MissingExtra,
+    NotOpen,
+    OperationFailed,
+    UsageError,
+    UserErased,
+)
 from secondcall.memory import Memory, SessionMemory, UserMemory
 from secondcall.types import Item, JsonValue
 
@@ -246,17 +253,49 @@ def _discard(left: Left) -> None:
         )
 
 
-async def _erase(folder: Path, tenant_id: str, user_id: str) -> int:
-    """Delete the user's journals, those of calls that go on too; how many. Raises: ``OSError``."""
-    work: Callable[[], int] = partial(_erase_files, folder, tenant_id, user_id)
+async def _erase(folder: Path, tenant_id: str, partition: str) -> int:
+    """Delete the journals of a user or an identity, those of calls that go on too; how many.
+
+    Raises: ``OSError``; ``MissingExtra`` when it cannot be told whose one is, after the others.
+    """
+    work: Callable[[], int] = partial(_erase_files, folder, tenant_id, partition)
     return await anyio.to_thread.run_sync(work)
 
 
-def _erase_files(folder: Path, tenant_id: str, user_id: str) -> int:
+def _erase_files(folder: Path, tenant_id: str, partition: str) -> int:
     gone = 0
+    unread: MissingExtra | None = None
     for path in journals_in(folder):
         header = header_of(path)
-        if header is not None and (header.tenant_id, header.user_id) == (tenant_id, user_id):
+        if header is None or header.tenant_id != tenant_id:
+            continue
+        try:
+            is_theirs = partition == header.user_id or partition in _deciding(header)
+        except MissingExtra as error:
+            unread = error
+            continue
+        if is_theirs:
             path.unlink(missing_ok=True)
             gone += 1
+    if unread is not None:
+        raise unread
     return gone
+
+
+def _deciding(header: Header) -> Sequence[str]:
+    """The identities by which a replay would find a caller whom the store did not tell then.
+
+    Raises: ``MissingExtra``.
+    """
+    if header.user_id is not None:
+        return ()
+    try:
+        usable = identity.identifiers_from(**cast("dict[str, Any]", dict(header.who))).usable
+    except (InvalidValue, TypeError) as error:
+        _log.warning(
+            "a journal does not say whose it is; it stays until it is replayed",
+            extra={"error": type(error).__name__},
+        )
+        return ()
+    proved = [one.name for one in usable if one.trust == "verified"]
+    return proved or [one.name for one in usable]

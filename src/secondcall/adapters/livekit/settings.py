@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +30,10 @@ class CallSettings:
     call that comes within ``grace_seconds`` after the caller's last one continues its session,
     unless ``session_id`` says which it is. Without ``consent`` nothing is recorded until
     ``LiveCall.consent.give()``. ``journal`` is the folder of the local journal, ``False`` for none,
-    ``True`` for the machine's own. ``keep_userdata`` saves the userdata with the session. At its
-    end a call waits ``end_seconds`` at most for the store; a worker is killed after ten.
+    ``True`` for the machine's own. Userdata live as long as the call, or ``userdata_ttl_seconds``
+    after they were written (one number, or one by name, as ``ShortTermMemory`` has it);
+    ``keep_userdata`` saves them with the session, a day long if nothing else is said. At its end a
+    call waits ``end_seconds`` at most for the store; a worker is killed after ten.
     """
 
     max_tokens: int = 400
@@ -44,4 +47,5 @@ class CallSettings:
     consent: bool = True
     journal: bool | str | Path = True
     keep_userdata: bool = False
+    userdata_ttl_seconds: float | Mapping[str, float | None] | None = None
     end_seconds: float = 6.0

@@ -193,6 +193,8 @@ class Writer:
             await self._discard()
         else:
             self._give_up([one for one in self._ready if not one.in_journal], "closed")
+            self._ready = deque(one for one in self._ready if one.in_journal)
+            self._characters = sum(one.characters for one in self._ready)
             if self._journal is not None:
                 await self._quietly(self._journal.close)
                 self._journal = None

@@ -26,6 +26,8 @@ class Form:
     sides: tuple[tuple[str, int], ...]
     as_noun: tuple[tuple[str, int], ...]
     """The sides that it takes when it stands as a noun: "a stop", "my order"."""
+    parted: bool = False
+    """Whether its second word is a particle that may stand apart: "turn the heating off"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def _by_first_word(sides: _Sides, nouns: _Sides) -> dict[str, list[Form]]:
     forms: dict[str, list[Form]] = {}
     for words, several in sides.items():
         as_noun = tuple(sorted(nouns.get(words, {}).items()))
-        form = Form(words[1:], tuple(sorted(several.items())), as_noun)
+        parted = len(words) == 2 and bool(several) and words[1] in PARTICLES
+        form = Form(words[1:], tuple(sorted(several.items())), as_noun, parted)
         forms.setdefault(words[0], []).append(form)
     for one in forms.values():
         one.sort(key=lambda form: -len(form.rest))

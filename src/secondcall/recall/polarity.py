@@ -8,21 +8,19 @@ over; a noun ("my booking") is no action. English only: other texts are for and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from secondcall.recall.analyze import is_stop_word, stem
-from secondcall.recall.opposites import PARTICLES, Form, lexicon
+from secondcall.recall.opposites import Form, lexicon
+from secondcall.recall.sides import GENERAL, WORD, Stance
 
 __all__ = [
-    "STRENGTH",
-    "Stance",
     "attitude_words",
     "intent",
     "looks_further",
     "may_deny",
-    "opposition",
     "stance",
 ]
 
@@ -31,20 +29,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-STRENGTH = 1.0
-"""What standing for the opposite takes from a score: as much as a full match of words gives."""
-_LIKELY = 0.6
-"""What it counts when only being for or against is opposite, in different kinds of action."""
-_GENERAL = "*"
 _ATTITUDE = "like-dislike"
 _MAX_CHARACTERS = 1_200
 _REACH = 7
 _ANY = "_"
-_WORD = "~"
-"""Begins the name of a kind that is a word and its denial: "working", "not working"."""
 _DENIED_WORDS = 4
 _DERIVED = 2
 """The sign of a word that is only read from another's prefix."""
+_DENIES = _words("not never cannot longer without")
+_RATHER = {"of": "instead", "than": "rather"}
 _CHOOSING = _words("choose chose chosen pick picked prefer preferred take took")
 _LEAST_LETTERS = 3
 _PREFIXES = (
@@ -72,10 +65,12 @@ _BEFORE_LIKE = _words(
     "especially quite actually would'nt both all people folks just"
 )
 _AUXILIARIES = _words(
-    "is are am was were do does did can could may might will would has have had should shall "
+    "is are am was were do does did can could may might must will would has have had should shall "
     "isn't aren't wasn't weren't don't doesn't didn't can't couldn't won't wouldn't hasn't "
     "haven't hadn't shouldn't"
 )
+_AS_IT_IS = _words("is are am has have does do")
+"""Begin a question for how it is by now: "it is not" answers it as well as "it is"."""
 _FILLERS = _words(
     "um uh er erm hmm so well okay ok hey hi hello like and oh right now listen sorry please "
     "actually basically yeah"
@@ -87,7 +82,15 @@ _NEGATION = re.compile(
 )
 _PREFIXED = re.compile(r"\b(?:un|dis|i[mnr]|ex|out|up|down|non-)\w+")
 _QUOTED = re.compile(r"[\"\u201c][^\"\u201d]*[\"\u201d]|(?<!\w)'[^']{3,60}'(?!\w)")
+_WHICH = _words("which what whose")
+_EVENT = re.compile(
+    r"\b(?:when|what|which|where|who|why|how)\b[^?]{0,40}?\b(?:did|was|were|had|have|has)\b",
+    re.IGNORECASE,
+)
+"""Asks for what was the case: of the same thing, what denies it is no answer."""
 _REQUESTS = _words("can could would will")
+_ASKS_WHERE = _words("where when which who from at on in until with to")
+_PERMITS = _words("may can can't cannot mayn't")
 _PRONOUNS = _words("i you we they he she it one someone anyone")
 _VERB_SIGNS = _PRONOUNS | _AUXILIARIES | {"to", "please", "will", "not", "never"}
 _QUESTION_WORDS = _words("what which who whom whose when where why how tell remind find show list")
@@ -105,9 +108,6 @@ _ASKED = frozenset(
     }
 )
 """Kinds of which "is it ...?" asks either way: "it is not" answers as well as "it is"."""
-
-Stance = Mapping[str, int]
-"""By kind, above 0 for its first side, below for the other, 0 for both."""
 
 
 @dataclass(slots=True)
@@ -128,16 +128,36 @@ def intent(question: str) -> Stance:
     either = bool(tokens) and tokens[0] in _AUXILIARIES and not _QUESTION_WORDS & set(tokens)
     if either:
         tokens[0] = tokens[0].removesuffix("n't")
-    signs, loose, _ = _signs(_uninverted(tokens))
+    clauses = [_signs(clause) for clause in _clauses(_uninverted(tokens))]
+    signs = [sign for found, _, _ in clauses for sign in found]
+    loose = any(left for _, left, _ in clauses)
     if either:
+        open_kinds = None if tokens[0] in _AS_IT_IS else _ASKED
         signs = [
             (kind, sign)
             for kind, sign in signs
-            if kind not in _ASKED and not kind.startswith(_WORD)
+            if open_kinds and kind not in open_kinds and not kind.startswith(WORD)
         ]
-    if loose and not any(not kind.startswith(_WORD) for kind, _ in signs):
-        signs = [*signs, (_GENERAL, -1)]
-    return _joined(signs)
+    if loose and not any(not kind.startswith(WORD) for kind, _ in signs):
+        signs = [*signs, (GENERAL, -1)]
+    wanted = _joined([*signs, *_permission(tokens, signs)])
+    if _EVENT.search(question) is not None and all(kind.startswith(WORD) for kind in wanted):
+        wanted[GENERAL] = 1
+    return wanted
+
+
+def _permission(
+    tokens: Sequence[str], signs: Sequence[tuple[str, int]]
+) -> Sequence[tuple[str, int]]:
+    """ "When may children go in?", "where can the dog not come?": of somebody else, and when it
+    asks for nothing else, it is whether that is allowed."""
+    if not tokens or tokens[0] not in _ASKS_WHERE or any(kind[0] != WORD for kind, _ in signs):
+        return ()
+    for place, word in enumerate(tokens[:-1]):
+        if word in _PERMITS and tokens[place + 1] not in _PRONOUNS:
+            denied = any(_negates(tokens, n) for n in range(place, len(tokens)))
+            return [("allow-forbid", -1 if denied else 1)]
+    return ()
 
 
 def _uninverted(tokens: Sequence[str]) -> list[str]:
@@ -182,55 +202,67 @@ def _follows_denial(tokens: Sequence[str], wanted: Stance) -> bool:
 def looks_further(wanted: Stance) -> bool:
     """Whether a question asks for one side of something, so that more than it takes should be
     compared: not when all it has are plain words."""
-    return any(not kind.startswith(_WORD) or sign < 0 for kind, sign in wanted.items())
+    return any(sign < 0 or (kind[0] != WORD and kind != GENERAL) for kind, sign in wanted.items())
 
 
 def stance(text: str, wanted: Stance) -> Stance:
     """What a text is for and against where it speaks of what is asked for: in the sentences that
-    share a word with the question, or in all of them when none does."""
+    share a word with the question (in all of them when none does), and of such a sentence in the
+    clauses that do, when these take a side."""
     sentences = _sentences(text)
-    near = [
-        signs for signs in sentences if any(kind in wanted for kind, _ in signs if kind[0] == _WORD)
-    ]
-    return _joined([one for signs in near or sentences for one in signs])
+    near = [clauses for clauses in sentences if any(_shares(one, wanted) for one in clauses)]
+    return _joined([sign for clauses in near or sentences for sign in _telling(clauses, wanted)])
+
+
+def _shares(signs: Sequence[tuple[str, int]], wanted: Stance) -> bool:
+    return any(kind in wanted for kind, _ in signs if kind[0] == WORD)
+
+
+def _telling(
+    clauses: Sequence[Sequence[tuple[str, int]]], wanted: Stance
+) -> Sequence[tuple[str, int]]:
+    """The signs of the clauses of a sentence that decide what it is for and against."""
+    near = [sign for one in clauses if _shares(one, wanted) for sign in one]
+    if any(kind in wanted for kind, _ in near if kind[0] != WORD):
+        return near
+    if all(kind.startswith(WORD) for kind, _ in near):
+        return [sign for one in clauses for sign in one]
+    return [sign for one in clauses for sign in one if sign[0] != GENERAL or _shares(one, wanted)]
 
 
 @lru_cache(maxsize=4_096)
-def _sentences(text: str) -> Sequence[Sequence[tuple[str, int]]]:
-    """The signs of each sentence; none of a text too long to be for or against something."""
+def _sentences(text: str) -> Sequence[Sequence[Sequence[tuple[str, int]]]]:
+    """The signs of each clause, by sentence; none of a text too long to be for or against
+    something. A negation that turns no known action is against whatever it is about."""
     if len(text) > _MAX_CHARACTERS:
         return ()
-    found: list[list[tuple[str, int]]] = []
+    found: list[list[list[tuple[str, int]]]] = []
     for one in _SENTENCE.split(text):
-        signs, _, denied = _signs(_tokens(one))
-        found.append([*signs, *denied])
+        clauses: list[list[tuple[str, int]]] = []
+        for clause in _clauses(_tokens(one)):
+            signs, loose, denied = _signs(clause)
+            if loose or denied:
+                signs += [*denied, *_against(signs, loose, denied)]
+            clauses.append(signs)
+        found.append(clauses)
     return found
 
 
-def opposition(wanted: Stance, found: Stance) -> float:
-    """How far what was found stands against what is wanted: 1 for the opposite side of a kind, less
-    for being against the same thing instead of for it; 0 when any kind agrees, or nothing compares.
-    """
-    compared = {
-        kind: sign * found.get(kind, 0) for kind, sign in wanted.items() if kind != _GENERAL
-    }
-    kinds = [one for kind, one in compared.items() if one and not kind.startswith(_WORD)]
-    if kinds:
-        return 0.0 if max(kinds) > 0 else 1.0
-    shared = [one for kind, one in compared.items() if one and kind.startswith(_WORD)]
-    if shared and min(shared) < 0:
-        return 1.0
-    words = [one for kind, one in wanted.items() if abs(one) == 1 and kind.startswith(_WORD)]
-    same = shared and 2 * len(shared) >= len(words)
-    general = wanted.get(_GENERAL, 0) * found.get(_GENERAL, 0)
-    return _LIKELY if same and general < 0 else 0.0
+def _against(
+    signs: Sequence[tuple[str, int]], loose: bool, denied: Sequence[tuple[str, int]]
+) -> Sequence[tuple[str, int]]:
+    """Against something in general: by a negation that turns nothing else, or by the denial of an
+    action that by itself is neither for nor against."""
+    acts = any(kind[0] != WORD for kind, _ in signs)
+    sided = any(kind == GENERAL or kind in lexicon().general for kind, _ in signs)
+    return [(GENERAL, -1)] if (loose and not acts) or (denied and not sided) else []
 
 
 def _joined(signs: Sequence[tuple[str, int]]) -> dict[str, int]:
     found: dict[str, int] = {}
     general = lexicon().general
     for kind, sign in signs:
-        for name in (kind, _GENERAL) if kind in general else (kind,):
+        for name in (kind, GENERAL) if kind in general else (kind,):
             found[name] = sign if found.get(name, sign) * sign > 0 else 0
     return found
 
@@ -242,20 +274,15 @@ def _tokens(text: str) -> list[str]:
 
 
 def _signs(
-    tokens: Sequence[str],
+    clause: Sequence[str],
 ) -> tuple[list[tuple[str, int]], bool, list[tuple[str, int]]]:
-    """The sides that the clauses take, whether a negation was left that turns no action, and the
+    """The sides that a clause takes, whether a negation was left that turns no action, and the
     words of the actions that are denied: "won't pay for it" against "what will they pay?"."""
-    found: list[tuple[str, int]] = []
-    denied: list[tuple[str, int]] = []
-    loose = False
-    for clause in _clauses(tokens):
-        actions, plain, left = _actions(clause)
-        loose |= left
-        found += _led(clause, actions)
-        found += _plain_words(clause, plain)
-        words = (clause[action.place] for action in actions if action.turned)
-        denied += [(f"{_WORD}{stem(word)}", -1) for word in words if not is_stop_word(word)]
+    actions, plain, loose = _actions(clause)
+    found = _led(clause, actions) if actions else []
+    found += _plain_words(clause, plain)
+    words = [clause[action.place] for action in actions if action.turned]
+    denied = [(f"{WORD}{stem(word)}", -1) for word in words if not is_stop_word(word)]
     return found, loose, denied
 
 
@@ -286,6 +313,8 @@ def _actions(clause: Sequence[str]) -> tuple[list[_Action], list[int], bool]:
                 turned = negated_at is not None and place - negated_at <= _REACH
                 found.append(_Action(sides, place, turned))
                 negated_at = None
+            elif length == 1:
+                plain.append(place)
             place += length
             continue
         if _negates(clause, place):
@@ -302,12 +331,15 @@ def _negates(clause: Sequence[str], place: int) -> bool:
 
 
 def _led(clause: Sequence[str], actions: Sequence[_Action]) -> list[tuple[str, int]]:
-    """The sides of the actions, where one leads to the next: "I don't want to cancel" keeps."""
+    """The sides of the actions, where one leads to the next: "I don't want to cancel" keeps. What
+    "do not forget to" leads to is spoken for, what "stop" leads to is spoken against."""
     found: list[tuple[str, int]] = []
-    turn = 1
+    turn, led = 1, False
     for action, following in zip(actions, [*actions[1:], None], strict=False):
         sign = -turn if action.turned else turn
-        turn = 1
+        if led and all(kind not in lexicon().general for kind, _ in action.sides):
+            found.append((GENERAL, sign))
+        turn, led = 1, False
         leading = next((side for kind, side in action.sides if kind in _LEADING), 0)
         wanting = any(kind == "want-refuse" for kind, _ in action.sides)
         if (
@@ -315,7 +347,7 @@ def _led(clause: Sequence[str], actions: Sequence[_Action]) -> list[tuple[str, i
             and following is not None
             and _leads(clause, action.place, following.place, wanting)
         ):
-            turn = sign * leading
+            turn, led = sign * leading, True
             continue
         found += [(kind, side * sign) for kind, side in action.sides]
     return found
@@ -354,10 +386,10 @@ def _plain_words(clause: Sequence[str], plain: Sequence[int]) -> Iterator[tuple[
 @lru_cache(maxsize=8_192)
 def _names(word: str) -> Sequence[tuple[str, int]]:
     """The kinds that a word by itself belongs to: its own, and that of what its prefix denies."""
-    found = [(f"{_WORD}{stem(word)}", 1)]
+    found = [(f"{WORD}{stem(word)}", 1)]
     for prefix, other in _PREFIXES:
         if word.startswith(prefix) and len(word) - len(prefix) >= _LEAST_LETTERS:
-            found.append((f"{_WORD}{stem(other + word[len(prefix) :])}", -_DERIVED))
+            found.append((f"{WORD}{stem(other + word[len(prefix) :])}", -_DERIVED))
     return found
 
 
@@ -366,18 +398,24 @@ def _asks_how(clause: Sequence[str], place: int) -> bool:
 
 
 def _denies(clause: Sequence[str], place: int) -> bool:
-    word, before = clause[place], clause[place - 1] if place else ""
-    return (
-        word in ("not", "never", "cannot", "longer", "without")
-        or word.endswith("n't")
-        or (before, word) in (("instead", "of"), ("rather", "than"))
-    )
+    word = clause[place]
+    if word in _DENIES or word.endswith("n't"):
+        return True
+    other = _RATHER.get(word)
+    return other is not None and place > 0 and clause[place - 1] == other
 
 
 def _form_at(clause: Sequence[str], place: int) -> tuple[Sequence[tuple[str, int]], int]:
     """The sides of the longest form that begins here, and how many words it takes, or 0."""
-    for form in lexicon().forms.get(clause[place], ()):
-        length = _fits(form, clause, place)
+    forms = lexicon().forms.get(clause[place])
+    if forms is None:
+        return (), 0
+    following = clause[place + 1] if place + 1 < len(clause) else ""
+    for form in forms:
+        if form.rest and form.rest[0] != following and form.rest[0] != _ANY:
+            length = _apart(form.rest[0], clause, place) if form.parted else 0
+        else:
+            length = _fits(form, clause, place)
         if length:
             if form.rest:
                 return form.sides, length
@@ -390,12 +428,18 @@ def _fits(form: Form, clause: Sequence[str], place: int) -> int:
     """How many words from ``place`` on are taken by the form; 0 when it is not there."""
     rest = form.rest
     following = clause[place + 1 : place + 1 + len(rest)]
-    if len(following) == len(rest) and all(
+    whole = len(following) == len(rest) and all(
         one in (other, _ANY) for one, other in zip(rest, following, strict=True)
-    ):
-        return 1 + len(rest)
-    parted = len(rest) == 1 and form.sides and rest[0] in PARTICLES
-    return int(bool(parted) and rest[0] in clause[place + 2 : place + 2 + _GAP])
+    )
+    return 1 + len(rest) if whole else 0
+
+
+def _apart(particle: str, clause: Sequence[str], place: int) -> int:
+    """1 if the particle stands a few words later and belongs to no noun: "the back door"."""
+    if particle not in clause:
+        return 0
+    later = range(place + 2, min(place + 2 + _GAP, len(clause)))
+    return int(any(clause[n] == particle and clause[n - 1] not in _NOUN_SIGNS for n in later))
 
 
 def _compares(clause: Sequence[str], place: int) -> bool:
@@ -409,9 +453,9 @@ def _compares(clause: Sequence[str], place: int) -> bool:
 def _is_noun(clause: Sequence[str], place: int) -> bool:
     """Whether a word stands as a noun: "my order", "the noodle order was late"."""
     word, before = clause[place], clause[place - 1] if place else ""
-    if before in _NOUN_SIGNS:
-        return True
     after = clause[place + 1] if place + 1 < len(clause) else ""
+    if before in _NOUN_SIGNS or (before in _WHICH and after in _AUXILIARIES | _PRONOUNS):
+        return True
     farther = set(clause[max(0, place - 3) : max(0, place - 1)])
     return (
         not word.endswith(("ed", "ing"))

@@ -42,7 +42,7 @@ async def _run(folder: Path, mode: str, act: Callable[[Path], None] | None = Non
         str(WORKER),
         str(folder),
         mode,
-        env={**os.environ, "PYTHONPATH": str(WORKER.parents[2])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(WORKER.parents[2]), *sys.path])},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=log,
     )

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secondcall.recall.opposites import lexicon
-from secondcall.recall.polarity import intent, looks_further, may_deny, opposition, stance
+from secondcall.recall.polarity import intent, looks_further, may_deny, stance
+from secondcall.recall.sides import agreement, denies, names_the_same, opposition
 
 
 def _against(question: str, text: str) -> float:
@@ -33,6 +34,15 @@ def _against(question: str, text: str) -> float:
         ("when was the pager still in use?", "still using the pager", "I no longer use the pager"),
         ("where is parking free of charge?", "parking is no charge", "parking is a surcharge"),
         ("why did I choose tea over coffee", "tea instead of coffee", "coffee instead of tea"),
+        ("who may enter the hall?", "dogs are let into the hall", "dogs keep out of the hall"),
+        (
+            "when can guests use the pool?",
+            "guests may use the pool",
+            "guests must not use the pool",
+        ),
+        ("which lids did I put up?", "I put up two lids", "I took two lids down"),
+        ("what did I say about the choir?", "I joined the choir", "I won't join the choir"),
+        ("when did I quit the choir?", "I left the choir", "so, rain, but I joined the choir"),
     ],
 )
 def test_the_opposite_is_told_from_what_is_asked(question: str, right: str, opposite: str) -> None:
@@ -78,6 +88,50 @@ def test_a_part_of_a_word_is_no_word() -> None:
 def test_asking_whether_asks_for_neither_side(question: str) -> None:
     """ "It is not" answers "is it?" as well as "it is"; a request asks for no past side."""
     assert not any(sign for kind, sign in intent(question).items() if not kind.startswith("~"))
+
+
+@pytest.mark.parametrize("question", ["has my aunt moved in?", "is the light switched off?"])
+def test_asking_how_it_is_now_asks_for_neither_side(question: str) -> None:
+    """ "It is not" answers a question for how it is by now, of whatever action."""
+    assert intent(question) == {}
+
+
+def test_the_clause_that_names_the_thing_decides() -> None:
+    """What another clause of the sentence denies is not denied of the thing that is asked about."""
+    wanted = intent("when did I join the choir?")
+    text = "I joined the choir, and I cancelled the pottery"
+    assert stance(text, wanted)["join-leave"] == 1
+    assert opposition(wanted, stance(text, wanted)) == 0
+
+
+def test_a_particle_after_an_article_belongs_to_no_verb() -> None:
+    """ "Set the back door alarm" sets nothing back."""
+    assert "earlier-later" not in stance("set the back door alarm", {})
+    assert stance("set the meeting back", {})["earlier-later"] == -1
+
+
+def test_what_is_not_to_be_forgotten_is_spoken_for() -> None:
+    """ "Do not forget to move it" is for moving, "stop moving it" against, "don't move it" too."""
+    assert stance("do not forget to move in there", {})["*"] == 1
+    assert stance("stop moving in there", {})["*"] == -1
+    assert stance("don't move in there", {})["*"] == -1
+
+
+def test_what_agrees_takes_the_side_of_every_kind() -> None:
+    """What answers agrees, what says the opposite does not, and what is silent does not either."""
+    wanted = intent("when did I quit the choir?")
+    assert denies(wanted)
+    assert agreement(wanted, stance("I left the choir", wanted)) == 1
+    assert agreement(wanted, stance("I joined the choir", wanted)) == 0
+    assert agreement(wanted, stance("the choir sings", wanted)) == 0
+
+
+def test_a_thing_is_named_by_a_third_of_the_words() -> None:
+    """A text that has one of four words of a question speaks of something else."""
+    wanted = intent("which green wooden garden bench did I order?")
+    assert names_the_same(wanted, stance("a green wooden box", wanted))
+    assert not names_the_same(wanted, stance("a green box", wanted))
+    assert names_the_same({"join-leave": 1}, {})
 
 
 def test_plain_questions_look_no_further() -> None:

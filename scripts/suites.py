@@ -82,12 +82,17 @@ def _pytest(swap: str, base: Path, arguments: list[str], verbose: bool) -> dict[
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [
-            sys.executable, "-m", "pytest", "-q", "-p", "suites_plugin", "-p", "no:cacheprovider",
-            "-p", "no:secondcall", "--import-mode=importlib", "-W", "ignore", "-c", os.devnull,
-            "-o", "anyio_mode=auto", f"--rootdir={base.parent}", f"--junitxml={report}",
+            sys.executable, "-P", "-m", "pytest", "-q", "-p", "suites_plugin",
+            "-p", "no:cacheprovider", "-p", "no:secondcall", "--import-mode=importlib",
+            "-W", "ignore", "-c", os.devnull, "-o", "anyio_mode=auto",
+            f"--rootdir={base.parent}", f"--junitxml={report}",
         ]  # fmt: skip
-        search = os.pathsep.join([str(_ROOT / "src"), str(_HERE), str(base.parent)])
-        environment = {**os.environ, "SECONDCALL_SUITE": swap, "PYTHONPATH": search}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(_ROOT / "src"), str(_HERE)]),
+            "SECONDCALL_SUITE": swap,
+            "SECONDCALL_SUITE_TESTS": str(base.parent),
+        }
         done = subprocess.run(
             [*command, *arguments], cwd=base.parent, env=environment, check=False, text=True,
             stdout=None if verbose else subprocess.PIPE, stderr=subprocess.STDOUT,

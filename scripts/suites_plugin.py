@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import MagicMock
 from uuid import uuid4
 
+import llama_index.core
 import pytest
 
 from secondcall.adapters.llama_index.async_chat_store import SecondCallAsyncChatStore
@@ -210,6 +211,15 @@ def _fixtures_with_marks() -> None:
     pytest.fixture = lenient
 
 
+def _from_the_clone() -> None:
+    """Modules beside the tests can be imported, but no LlamaIndex of the clone's: the installed one
+    is loaded, and what it ships for counting tokens offline is used."""
+    sys.path.append(os.environ["SECONDCALL_SUITE_TESTS"])
+    shipped = Path(str(llama_index.core.__file__)).parent / "_static" / "tiktoken_cache"
+    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(shipped))
+
+
+_from_the_clone()
 _fixtures_with_marks()
 # The suites' conftest files are imported before any hook is called, so the swap is made here. They
 # name a plugin for coroutines; anyio's runs them.

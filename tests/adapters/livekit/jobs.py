@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from livekit.agents import Agent, AgentSession, CloseReason, JobContext, llm
 
-from secondcall.adapters.livekit import on_session_end
+from secondcall.adapters.livekit import CallSettings, on_session_end
 from secondcall.testing.livekit import Reply, Script, ScriptedLLM
+from secondcall.types import Message, RecordedItem
 
-__all__ = ["WatchedLLM", "calls", "end", "outputs", "talk", "texts"]
+__all__ = [
+    "ANN",
+    "WatchedLLM",
+    "calls",
+    "end",
+    "outputs",
+    "settings_in",
+    "talk",
+    "texts",
+    "words_of",
+]
+
+ANN = "+14155550100"
 
 
 class WatchedLLM(ScriptedLLM):
@@ -31,6 +45,16 @@ class WatchedLLM(ScriptedLLM):
         }
         self.offered.append(schemas)
         return super().chat(tools=tools, **request)
+
+
+def settings_in(folder: Path, **more: Any) -> CallSettings:
+    """Settings of a call with its journal in a folder, and time to load on a slow machine."""
+    return CallSettings(journal=folder, preload_seconds=60, **more)
+
+
+def words_of(items: Iterable[RecordedItem]) -> list[str]:
+    """The texts of the messages among some items."""
+    return [one.item.text.strip() for one in items if isinstance(one.item, Message)]
 
 
 def texts(request: llm.ChatContext) -> str:

@@ -29,6 +29,7 @@ __all__ = [
     "said_to",
     "speaking",
     "texting",
+    "told_in",
 ]
 
 HELD = "Please move me to an aisle seat near the front."
@@ -154,6 +155,11 @@ def remembered_in(chat_ctx: llm.ChatContext, kind: str) -> list[llm.ChatMessage]
     return [
         one for one in chat_ctx.messages() if is_memory(one) and one.extra.get("secondcall") == kind
     ]
+
+
+def told_in(chat_ctx: llm.ChatContext) -> str:
+    """What the brief says in a context."""
+    return " ".join(one.text_content or "" for one in remembered_in(chat_ctx, "brief"))
 
 
 def looked_up(model: ScriptedLLM, request: int = -1) -> list[llm.ChatMessage]:

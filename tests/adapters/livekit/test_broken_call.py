@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from adapters.livekit.calls import FailingStore
-from adapters.livekit.jobs import calls, end, outputs, talk, texts
+from adapters.livekit.jobs import ANN, calls, end, outputs, settings_in, talk, texts, words_of
 from adapters.livekit.remembered import ObedientStore
 from adapters.livekit.waiting import until
 from livekit.agents import Agent
 
-from secondcall import Memory, MemoryTools, Message, StateTools, Step, Workflow
+from secondcall import Memory, MemoryTools, StateTools, Step, Workflow
 from secondcall.adapters.livekit import CallNotes, CallSettings, call, resolve_caller
 from secondcall.adapters.livekit.continuing import holder_of
 from secondcall.errors import StoreCorrupt, StoreUnavailable
@@ -24,23 +23,7 @@ from secondcall.testing.livekit_room import room_job
 
 pytestmark = pytest.mark.anyio
 
-ANN = "+14155550100"
 BEN = "+14155550101"
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """An empty memory."""
-    async with Memory.open("memory://") as memory:
-        yield memory
-
-
-def _settings(folder: Path, **more: Any) -> CallSettings:
-    return CallSettings(journal=folder, preload_seconds=60, **more)
-
-
-def _said(items: Any) -> list[str]:
-    return [one.item.text.strip() for one in items if isinstance(one.item, Message)]
 
 
 async def test_a_call_that_was_ended_on_purpose_is_not_continued(
@@ -52,7 +35,7 @@ async def test_a_call_that_was_ended_on_purpose_is_not_continued(
     for number, dropped in enumerate((False, True, False)):
         with room_job(job_id=f"AJ_{number}") as job:
             job.call_in(ANN)
-            async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+            async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
                 found.append(live.session.session_id)
                 agent = live.agent(Agent(instructions="Be brief."))
                 async with talk(agent, ["Yes?"], dropped=dropped) as (session, _):
@@ -104,7 +87,7 @@ async def test_two_sessions_one_after_the_other(memory: Memory, tmp_path: Path) 
     block is left meanwhile."""
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             async with talk(live.agent(Agent(instructions="Be brief.")), ["One."]) as (first, _):
                 await first.run(user_input="Hello?")
             assert live.is_over
@@ -114,7 +97,7 @@ async def test_two_sessions_one_after_the_other(memory: Memory, tmp_path: Path) 
         await second.run(user_input="Again?")
         await talking.__aexit__(None, None, None)
         await end(job.ctx)
-        assert _said(await live.session.items()) == ["Hello?", "One.", "Again?", "Two."]
+        assert words_of(await live.session.items()) == ["Hello?", "One.", "Again?", "Two."]
 
 
 async def test_an_agent_is_used_again_after_its_call(memory: Memory, tmp_path: Path) -> None:
@@ -124,7 +107,7 @@ async def test_an_agent_is_used_again_after_its_call(memory: Memory, tmp_path: P
     await memory.user(ann).remember("name", "Ann")
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             agent = live.agent(Agent(instructions="Be brief."))
             async with talk(agent, ["Hello."]) as (session, model):
                 await session.run(user_input="Hello?")
@@ -133,7 +116,7 @@ async def test_an_agent_is_used_again_after_its_call(memory: Memory, tmp_path: P
     async with talk(agent, ["Who?"]) as (session, model):
         await session.run(user_input="I am somebody else")
     assert '"name" = "Ann"' not in texts(model.requests[0])
-    assert _said([one async for one in memory.user(ann).items()]) == ["Hello?", "Hello."]
+    assert words_of([one async for one in memory.user(ann).items()]) == ["Hello?", "Hello."]
 
 
 async def test_nothing_is_stored_before_consent(memory: Memory, tmp_path: Path) -> None:
@@ -142,7 +125,7 @@ async def test_nothing_is_stored_before_consent(memory: Memory, tmp_path: Path) 
     workflow = Workflow(
         "w", {"a": Step(), "b": Step(terminal=True)}, {"a": "b"}, slots={"name": str}
     )
-    settings = _settings(
+    settings = settings_in(
         tmp_path, consent=False, keep_userdata=True, caller={"attribute_seconds": 0.05}
     )
     with room_job() as job:
@@ -229,7 +212,7 @@ async def test_calls_that_begin_at_once_open_a_memory_once(tmp_path: Path) -> No
     closing opens it again for itself."""
     store = _Slow()
     memory = Memory.open(store)
-    settings = _settings(tmp_path, grace_seconds=0)
+    settings = settings_in(tmp_path, grace_seconds=0)
 
     async def one(job_id: str, number: str) -> Any:
         with room_job(job_id=job_id) as job:
@@ -276,7 +259,7 @@ async def test_a_replay_reads_a_national_number_as_the_call_did(tmp_path: Path) 
             job.call_in(BEN)
             async with call(job.ctx, memory, settings=settings) as live:
                 await live.aclose()
-        assert _said([one async for one in memory.user(ann).items()]) == ["Hello?", "Hello."]
+        assert words_of([one async for one in memory.user(ann).items()]) == ["Hello?", "Hello."]
 
 
 async def test_a_tool_set_follows_only_whom_it_was_bound_to(memory: Memory) -> None:
@@ -299,7 +282,7 @@ async def test_an_entrypoint_that_fails_while_the_session_runs_loses_no_words(
         job.call_in(ANN)
 
         async def entrypoint() -> None:
-            async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+            async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
                 found.append(live)
                 talking = talk(live.agent(Agent(instructions="Be brief.")), ["One.", "Two."])
                 found.extend((talking, (await talking.__aenter__())[0]))
@@ -313,7 +296,7 @@ async def test_an_entrypoint_that_fails_while_the_session_runs_loses_no_words(
         await session.run(user_input="Are you there?")
         await talking.__aexit__(None, None, None)
         await end(job.ctx)
-        assert _said(await live.session.items()) == ["Hello?", "One.", "Are you there?", "Two."]
+        assert words_of(await live.session.items()) == ["Hello?", "One.", "Are you there?", "Two."]
 
 
 @pytest.mark.parametrize("error", [StoreCorrupt("torn"), StoreUnavailable("gone")])
@@ -339,7 +322,7 @@ async def test_a_store_that_raises_anything_costs_only_memory(
                     await until(lambda: live.recorder.progress.waiting == 0)
             await end(job.ctx)
         ann = memory.user(await memory.identify(phone=ANN))
-        assert _said([one async for one in ann.items()]) == ["Hello?", "Done."]
+        assert words_of([one async for one in ann.items()]) == ["Hello?", "Done."]
 
 
 async def test_a_driver_that_raises_its_own_errors_costs_only_memory() -> None:
@@ -387,7 +370,7 @@ async def test_what_waited_for_the_store_is_recorded_as_the_callers_own(tmp_path
                     await until(lambda: live.recorder.progress.waiting == 0)
             await end(job.ctx)
         items = [one async for one in memory.user(ann).items()]
-        assert _said(items) == ["Hello?", "Hello."]
+        assert words_of(items) == ["Hello?", "Hello."]
         assert {one.key.user_id for one in items} == {ann.user_id}
 
 
@@ -411,7 +394,7 @@ async def test_a_store_that_hangs_at_the_end_holds_nobody_up(tmp_path: Path) -> 
     async with Memory.open(store) as memory:
         with room_job() as job:
             job.call_in(ANN)
-            settings = _settings(tmp_path, keep_userdata=True, end_seconds=0.1)
+            settings = settings_in(tmp_path, keep_userdata=True, end_seconds=0.1)
             async with asyncio.timeout(60), call(job.ctx, memory, settings=settings) as live:
                 agent = live.agent(Agent(instructions="Be brief."))
                 async with talk(agent, ["Hello."], userdata=live.userdata) as (session, _):
@@ -457,7 +440,7 @@ async def test_a_forgotten_caller_who_consents_anew_is_known_the_next_time(
     """What is said and told after a new consent is there when they call again, and nothing else."""
     ann = await memory.identify(phone=ANN)
     await memory.user(ann).remember("name", "Ann")
-    settings = _settings(tmp_path, grace_seconds=0, keep_userdata=True)
+    settings = settings_in(tmp_path, grace_seconds=0, keep_userdata=True)
     with room_job(job_id="AJ_1") as job:
         job.call_in(ANN)
         async with call(job.ctx, memory, settings=settings) as live:
@@ -474,6 +457,9 @@ async def test_a_forgotten_caller_who_consents_anew_is_known_the_next_time(
         job.call_in(ANN)
         async with call(job.ctx, memory, settings=settings) as live:
             assert [str(one.value) for one in await live.user.facts()] == ["aisle"]
-            assert _said([one async for one in live.user.items()]) == ["The aisle, please", "Done."]
+            assert words_of([one async for one in live.user.items()]) == [
+                "The aisle, please",
+                "Done.",
+            ]
         await live.aclose()
     assert await memory.users() == [live.user.user_id]

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.livekit.jobs import calls, end, outputs, talk, texts
+from adapters.livekit.jobs import ANN, calls, end, outputs, settings_in, talk, texts
 from adapters.livekit.waiting import until
 from livekit.agents import Agent, RunResult
 
 from secondcall import Memory, Message, StateTools, Step, Workflow
-from secondcall.adapters.livekit import CallSettings, call
+from secondcall.adapters.livekit import call
 from secondcall.testing.livekit import Reply
 from secondcall.testing.livekit_room import room_job
 
 pytestmark = pytest.mark.anyio
-
-ANN = "+14155550100"
 
 
 @dataclass
@@ -27,17 +24,6 @@ class Order:
     """Userdata that is kept."""
 
     items: list[str] = field(default_factory=list[str])
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """An empty memory."""
-    async with Memory.open("memory://") as memory:
-        yield memory
-
-
-def _settings(folder: Path, **more: Any) -> CallSettings:
-    return CallSettings(journal=folder, preload_seconds=60, **more)
 
 
 async def _said(memory: Memory, user_id: str) -> list[str]:
@@ -65,7 +51,7 @@ async def test_what_was_said_before_stays_where_it_was_said(memory: Memory, tmp_
     await memory.user(ann).remember("name", "Ann")
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             agent = live.agent(Agent(instructions="Be brief."))
             async with talk(agent, ["Hello Ann.", "Hello Ben."]) as (session, model):
                 await session.run(user_input="Hello?")
@@ -84,7 +70,7 @@ async def test_the_second_record_is_finished_before_the_memory_is_closed(tmp_pat
     memory = Memory.open(f"sqlite:///{tmp_path}/memory.db")
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             agent = live.agent(Agent(instructions="Be brief."))
             async with talk(agent, ["One.", "Two."]) as (session, _):
                 await session.run(user_input="Hello?")
@@ -101,7 +87,7 @@ async def test_the_second_record_is_finished_before_the_memory_is_closed(tmp_pat
 async def test_userdata_goes_to_nobody_else(memory: Memory, tmp_path: Path) -> None:
     """What was kept of Ann is taken from a caller who is Ben, and what Ben has in it is not there
     when Ann calls again."""
-    settings = _settings(tmp_path, keep_userdata=True, session_id="shared")
+    settings = settings_in(tmp_path, keep_userdata=True, session_id="shared")
     seen: list[list[str]] = []
     for number in range(3):
         with room_job(job_id=f"AJ_{number}") as job:
@@ -128,7 +114,7 @@ async def test_state_tools_go_by_the_caller_of_now(memory: Memory, tmp_path: Pat
     )
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             ann = live.session
             tools = await live.tools(state=StateTools(live.session, workflows=[workflow]))
             agent = live.agent(Agent(instructions="Be brief.", tools=[*tools]))
@@ -163,7 +149,7 @@ async def test_a_state_goes_on_when_the_caller_becomes_known(
     )
     ann = await memory.identify(phone=ANN)
     await memory.user(ann).remember("name", "Ann")
-    settings = _settings(tmp_path, caller={"attribute_seconds": 0.05})
+    settings = settings_in(tmp_path, caller={"attribute_seconds": 0.05})
     with room_job() as job:
         job.call_in(None)
         async with call(job.ctx, memory, settings=settings) as live:
@@ -193,7 +179,7 @@ async def test_a_reply_that_was_begun_for_the_one_is_not_in_the_others_record(
     await memory.user(ann).remember("name", "Ann")
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             agent = live.agent(Agent(instructions="Be brief."))
             script = [Reply(text="Hello Ann.", delay_seconds=1.0), "Hello Ben."]
             async with talk(agent, script) as (session, model):

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.livekit.jobs import end
+from adapters.livekit.jobs import ANN, end
 from adapters.livekit.realtime_model import ScriptedRealtime
-from adapters.livekit.remembered import remembered_in
+from adapters.livekit.remembered import told_in
 from adapters.livekit.waiting import until
-from livekit.agents import Agent, AgentSession, llm
+from livekit.agents import Agent, AgentSession
 
 from secondcall import Memory
 from secondcall.adapters.livekit import CallSettings, call
 from secondcall.testing.livekit_room import room_job
 
-pytestmark = pytest.mark.anyio
-
-ANN = "+14155550100"
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """Ann's memory."""
-    async with Memory.open("memory://") as memory:
-        ann = await memory.identify(phone=ANN)
-        await memory.user(ann).remember("seat", "aisle")
-        yield memory
-
-
-def _told(chat_ctx: llm.ChatContext) -> str:
-    return " ".join(one.text_content or "" for one in remembered_in(chat_ctx, "brief"))
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("ann_is_known")]
 
 
 async def test_the_model_is_told_who_it_is_and_forgets_when_asked(
@@ -51,8 +35,8 @@ async def test_the_model_is_told_who_it_is_and_forgets_when_asked(
             await session.start(live.agent(Agent(instructions="x")))
             await until(lambda: "_secondcall_memory" in vars(session))
             job.set_attributes("sip_1", {"sip.phoneNumber": ANN})
-            await until(lambda: "aisle" in _told(model.told[-1]))
+            await until(lambda: "aisle" in told_in(model.told[-1]))
             assert (await live.forget()).complete
-            assert "aisle" not in _told(model.told[-1])
+            assert "aisle" not in told_in(model.told[-1])
             await session.aclose()
         await end(job.ctx)

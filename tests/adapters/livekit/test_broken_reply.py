@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,13 +17,6 @@ from secondcall.adapters.livekit.continuing import continued_session
 from secondcall.adapters.livekit.tools import StateSchemas
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """An empty memory."""
-    async with Memory.open("memory://") as memory:
-        yield memory
 
 
 class _Cancelled(CallMemory):

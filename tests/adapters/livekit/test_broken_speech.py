@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.livekit.jobs import end, texts
+from adapters.livekit.jobs import ANN, end, texts
 from adapters.livekit.remembered import ASKED, HELD, looked_up
 from adapters.livekit.waiting import until
 from livekit.agents import Agent, AgentSession, function_tool, llm
@@ -23,7 +23,6 @@ from secondcall.testing.livekit_room import room_job
 
 pytestmark = pytest.mark.anyio
 
-ANN = "+14155550100"
 LONG = " ".join(f"word{number}" for number in range(60))
 WHERE = pytest.mark.parametrize("where", ["llm_node", "hook"])
 
@@ -224,7 +223,7 @@ async def test_a_hook_that_waits_gives_the_next_caller_nothing_of_the_one_before
         job.call_in(ANN)
         async with call(job.ctx, memory, settings=_settings(tmp_path, "hook")) as live:
             model, desk = ScriptedLLM(["Hello."]), _Desk()
-            lookup = live._source.lookup  # pyright: ignore[reportPrivateUsage] - to hold it back
+            lookup = live._source.lookup  # pyright: ignore[reportPrivateUsage] - no public way in to hold a lookup back
             gate, waits, ask = asyncio.Event(), asyncio.Event(), lookup.for_turn
 
             async def held(*args: Any, **more: Any) -> llm.ChatMessage | None:
@@ -239,7 +238,7 @@ async def test_a_hook_that_waits_gives_the_next_caller_nothing_of_the_one_before
                 await waits.wait()
                 job.set_attributes("sip_1", {"sip.phoneNumber": ANN, "user_id": "ben"})
                 await until(lambda: live.recorder.since is not None)
-                await until(lambda: live._source.lookup is not lookup)  # pyright: ignore[reportPrivateUsage] - as above
+                await until(lambda: live._source.lookup is not lookup)  # pyright: ignore[reportPrivateUsage] - no public name tells when the caller has changed
                 gate.set()
                 await until(lambda: len(desk.shown) == 1)
                 await until(lambda: len(model.requests) > 0)

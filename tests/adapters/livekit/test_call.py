@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from adapters.livekit.calls import FailingStore
-from adapters.livekit.jobs import WatchedLLM, calls, end, talk, texts
+from adapters.livekit.jobs import ANN, WatchedLLM, calls, end, settings_in, talk, texts, words_of
 from adapters.livekit.waiting import until
 from livekit.agents import Agent, AgentSession, function_tool
 
-from secondcall import InvalidValue, Memory, Message, ShortTermMemory, StateTools, Step, Workflow
+from secondcall import InvalidValue, Memory, ShortTermMemory, StateTools, Step, Workflow
 from secondcall.adapters.livekit import CallSettings, call
 from secondcall.testing.livekit_room import room_job
 
 pytestmark = pytest.mark.anyio
-
-ANN = "+14155550100"
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """An empty memory."""
-    async with Memory.open("memory://") as memory:
-        yield memory
-
-
-def _settings(folder: Path, **more: Any) -> CallSettings:
-    return CallSettings(journal=folder, preload_seconds=60, **more)
-
-
-def _said(items: Any) -> list[str]:
-    return [one.item.text.strip() for one in items if isinstance(one.item, Message)]
 
 
 async def test_the_second_call_knows_the_first(memory: Memory, tmp_path: Path) -> None:
@@ -44,7 +26,7 @@ async def test_the_second_call_knows_the_first(memory: Memory, tmp_path: Path) -
     call is a session of its own with every word in it."""
     with room_job(job_id="AJ_1") as job:
         job.call_in(ANN)
-        settings = _settings(tmp_path, grace_seconds=0)
+        settings = settings_in(tmp_path, grace_seconds=0)
         async with call(job.ctx, memory, settings=settings) as live:
             assert live.resolved.caller.known is False
             agent = Agent(instructions="Be brief.", tools=[*await live.tools()])
@@ -67,7 +49,7 @@ async def test_the_second_call_knows_the_first(memory: Memory, tmp_path: Path) -
     sessions = await user.sessions()
     assert {one.session_id for one in sessions} == {"call_AJ_1", "call_AJ_2"}
     first = await (await user.session("call_AJ_1")).items()
-    assert _said(first) == ["I sit on the aisle.", "Noted."]
+    assert words_of(first) == ["I sit on the aisle.", "Noted."]
     assert [one.key.kind for one in first].count("tool_call") == 1
     (fact,) = await user.facts()
     assert fact.sources == (first[0].key,)
@@ -77,14 +59,14 @@ async def test_leaving_the_block_ends_nothing(memory: Memory, tmp_path: Path) ->
     """A session that goes on after the entrypoint returned is recorded to its last word."""
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             talking = talk(live.agent(Agent(instructions="Be brief.")), ["Hello.", "Bye."])
             session, _ = await talking.__aenter__()
         await session.run(user_input="Hello?")
         await session.run(user_input="Bye!")
         await talking.__aexit__(None, None, None)
         await end(job.ctx)
-        assert _said(await live.session.items()) == ["Hello?", "Hello.", "Bye!", "Bye."]
+        assert words_of(await live.session.items()) == ["Hello?", "Hello.", "Bye!", "Bye."]
 
 
 async def test_agents_of_handoffs_know_the_caller(memory: Memory, tmp_path: Path) -> None:
@@ -102,7 +84,7 @@ async def test_agents_of_handoffs_know_the_caller(memory: Memory, tmp_path: Path
 
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             script = [*calls(("hand_over", {})), "Hello Ann."]
             agent = live.agent(First(instructions="You are the first."))
             async with talk(agent, script, userdata=live.userdata) as (session, model):
@@ -121,7 +103,7 @@ async def test_a_dropped_call_goes_on_in_its_session(memory: Memory, tmp_path: P
     for number, grace in enumerate((30.0, 30.0, 0.0)):
         with room_job(job_id=f"AJ_{number}") as job:
             job.call_in(ANN)
-            settings = _settings(tmp_path, grace_seconds=grace)
+            settings = settings_in(tmp_path, grace_seconds=grace)
             async with call(job.ctx, memory, settings=settings) as live:
                 expected = "call_AJ_0" if grace else "call_AJ_2"
                 assert live.session.session_id == expected
@@ -130,7 +112,7 @@ async def test_a_dropped_call_goes_on_in_its_session(memory: Memory, tmp_path: P
                 async with talk(agent, ["Yes?"], dropped=True) as (session, _):
                     await session.run(user_input=f"Part {number}")
             await end(job.ctx)
-    assert _said(await (await user.session("call_AJ_0")).items()) == [
+    assert words_of(await (await user.session("call_AJ_0")).items()) == [
         "Part 0", "Yes?", "Part 1", "Yes?"
     ]  # fmt: skip
 
@@ -140,7 +122,7 @@ async def test_two_calls_at_once_are_two_sessions(memory: Memory, tmp_path: Path
     with room_job(job_id="AJ_1") as first, room_job(job_id="AJ_2") as second:
         first.call_in(ANN)
         second.call_in(ANN)
-        settings = _settings(tmp_path)
+        settings = settings_in(tmp_path)
         async with call(first.ctx, memory, settings=settings) as one:
             agent = one.agent(Agent(instructions="Be brief."))
             async with talk(agent, ["Yes?"]) as (session, _):
@@ -177,7 +159,7 @@ async def test_a_store_that_is_down_at_the_start_costs_only_memory(tmp_path: Pat
             await end(job.ctx)
             assert live.brief is not None
             items = [one async for one in memory.user(ann).items()]
-        assert _said(items) == ["Hello?", "Hello."]
+        assert words_of(items) == ["Hello?", "Hello."]
 
 
 async def test_a_memory_that_cannot_be_opened_costs_only_memory(tmp_path: Path) -> None:
@@ -202,7 +184,7 @@ async def test_a_memory_that_cannot_be_opened_costs_only_memory(tmp_path: Path) 
         async with call(job.ctx, Memory.open(f"sqlite:///{path}"), settings=settings) as live:
             assert live.resolved.caller.known is True
             items = [one async for one in live.user.items()]
-            assert _said(items) == ["Hello?", "Hello."]
+            assert words_of(items) == ["Hello?", "Hello."]
         await live.aclose()
 
 
@@ -212,7 +194,7 @@ async def test_a_caller_who_becomes_known_gets_their_memory(memory: Memory, tmp_
     await memory.user(ann).remember("name", "Ann")
     with room_job() as job:
         job.call_in(None)
-        settings = _settings(tmp_path, caller={"attribute_seconds": 0.05})
+        settings = settings_in(tmp_path, caller={"attribute_seconds": 0.05})
         async with call(job.ctx, memory, settings=settings) as live:
             assert live.resolved.caller.anonymous is True
             tools = await live.tools()
@@ -227,7 +209,7 @@ async def test_a_caller_who_becomes_known_gets_their_memory(memory: Memory, tmp_
         await end(job.ctx)
         user = memory.user(ann)
         assert {str(one.value) for one in await user.facts()} == {"Ann", "aisle"}
-        assert _said([one async for one in user.items()])[:2] == ["Hello?", "Yes?"]
+        assert words_of([one async for one in user.items()])[:2] == ["Hello?", "Yes?"]
 
 
 @dataclass
@@ -240,7 +222,7 @@ class Order:
 
 async def test_userdata_is_kept_without_what_cannot_be(memory: Memory, tmp_path: Path) -> None:
     """Kept userdata is there when a dropped call goes on; a lock in it is left out, and new."""
-    settings = _settings(tmp_path, keep_userdata=True)
+    settings = settings_in(tmp_path, keep_userdata=True)
     locks: list[Any] = []
     for number in range(2):
         with room_job(job_id=f"AJ_{number}") as job:
@@ -262,7 +244,7 @@ async def test_nothing_is_recorded_before_consent(memory: Memory, tmp_path: Path
     given they do."""
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path, consent=False)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path, consent=False)) as live:
             agent = live.agent(Agent(instructions="Be brief.", tools=[*await live.tools()]))
             remember = calls(("remember", {"name": "seat", "value": "aisle"}), then="Yes?")
             async with talk(agent, [*remember, "Fine."]) as (session, _):
@@ -271,7 +253,7 @@ async def test_nothing_is_recorded_before_consent(memory: Memory, tmp_path: Path
                 live.consent.give()
                 await session.run(user_input="After")
         await end(job.ctx)
-        assert _said(await live.session.items()) == ["After", "Fine."]
+        assert words_of(await live.session.items()) == ["After", "Fine."]
 
 
 async def test_the_caller_can_be_forgotten_in_the_call(memory: Memory, tmp_path: Path) -> None:
@@ -281,7 +263,7 @@ async def test_the_caller_can_be_forgotten_in_the_call(memory: Memory, tmp_path:
     await memory.user(ann).remember("name", "Ann")
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             tools = await live.tools()
             agent = live.agent(Agent(instructions="Be brief.", tools=[*tools]))
             remember = calls(("remember", {"name": "seat", "value": "aisle"}))
@@ -295,7 +277,9 @@ async def test_the_caller_can_be_forgotten_in_the_call(memory: Memory, tmp_path:
                 live.consent.give()
                 await session.run(user_input="The aisle, please")
         await end(job.ctx)
-        assert "Hello?" not in _said([one async for one in memory.user(live.user.user_id).items()])
+        assert "Hello?" not in words_of(
+            [one async for one in memory.user(live.user.user_id).items()]
+        )
         facts = await memory.user(live.user.user_id).facts()
         assert [one.value for one in facts] == ["aisle"]
 
@@ -307,7 +291,7 @@ async def test_state_tools_are_those_of_the_step_before_each_reply(
     workflow = Workflow("w", {"a": Step(), "b": Step(terminal=True)}, {"a": ["b"]})
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             tools = await live.tools(state=StateTools(live.session, workflows=[workflow]))
             agent = live.agent(Agent(instructions="Be brief.", tools=[*tools]))
             async with talk(agent, ["One.", "Two."]) as (session, model):
@@ -329,7 +313,7 @@ async def test_an_entrypoint_that_fails_leaves_nothing_behind(
         job.call_in(ANN)
         before = job.listeners()
         with pytest.raises(ZeroDivisionError):
-            async with call(job.ctx, memory, settings=_settings(tmp_path)):
+            async with call(job.ctx, memory, settings=settings_in(tmp_path)):
                 raise ZeroDivisionError
         assert job.listeners() == before
     await memory.flush()
@@ -343,7 +327,7 @@ async def test_wrong_userdata_is_refused(memory: Memory, tmp_path: Path) -> None
         job.call_in(ANN)
         wrong: Any = object()
         with pytest.raises(InvalidValue):
-            async with call(job.ctx, memory, userdata=wrong, settings=_settings(tmp_path)):
+            async with call(job.ctx, memory, userdata=wrong, settings=settings_in(tmp_path)):
                 raise AssertionError
 
 
@@ -354,7 +338,7 @@ async def test_the_last_call_closes_what_calls_have_opened(tmp_path: Path) -> No
     with room_job(job_id="AJ_1") as first, room_job(job_id="AJ_2") as second:
         first.call_in(ANN)
         second.call_in("+14155550101")
-        settings = _settings(tmp_path)
+        settings = settings_in(tmp_path)
         async with call(first.ctx, memory, settings=settings) as one:
             async with call(second.ctx, memory, settings=settings) as two:
                 await one.aclose()
@@ -371,7 +355,7 @@ async def test_a_session_can_be_attached(memory: Memory, tmp_path: Path) -> None
     await memory.user(ann).remember("name", "Ann")
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             model = WatchedLLM(["Hello Ann."])
             session: AgentSession[Any] = AgentSession(
                 llm=model, vad=None, turn_handling={"turn_detection": None}
@@ -382,4 +366,4 @@ async def test_a_session_can_be_attached(memory: Memory, tmp_path: Path) -> None
             await session.aclose()
         await end(job.ctx)
         assert '"name" = "Ann"' in texts(model.requests[0])
-        assert _said(await live.session.items()) == ["Hello?", "Hello Ann."]
+        assert words_of(await live.session.items()) == ["Hello?", "Hello Ann."]

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from adapters.livekit.calls import FailingStore
-from adapters.livekit.jobs import end, talk
+from adapters.livekit.jobs import ANN, end, settings_in, talk
 from adapters.livekit.waiting import until
 from livekit.agents import Agent
 
@@ -21,19 +20,7 @@ from secondcall.testing.livekit_room import RoomJob, room_job
 
 pytestmark = pytest.mark.anyio
 
-ANN = "+14155550100"
 TALKED = ["Hello?", "One.", "Still there?", "Two."]
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """An empty memory."""
-    async with Memory.open("memory://") as memory:
-        yield memory
-
-
-def _settings(folder: Path, **more: Any) -> CallSettings:
-    return CallSettings(journal=folder, preload_seconds=60, **more)
 
 
 async def _talked(job: RoomJob, memory: Memory, settings: CallSettings) -> LiveCall[Any]:
@@ -72,7 +59,7 @@ async def test_metadata_that_is_not_json_costs_only_what_it_says(
     """A job whose metadata cannot be read is a call like others, of the number that calls."""
     with room_job(metadata) as job:
         job.call_in(ANN)
-        live = await _talked(job, memory, _settings(tmp_path))
+        live = await _talked(job, memory, settings_in(tmp_path))
     assert live.user.user_id == (await memory.identify(phone=ANN)).user_id
     assert await _said(live) == TALKED
 
@@ -97,7 +84,7 @@ async def test_attributes_of_wrong_types_make_nobody_known(
     for number in range(2):
         with room_job(job_id=f"AJ_{number}") as job:
             job.join("sip_1", kind="sip", attributes={"sip.ruleID": "SDR_1", **attributes})
-            settings = _settings(tmp_path, caller={"attribute_seconds": 0.01})
+            settings = settings_in(tmp_path, caller={"attribute_seconds": 0.01})
             live = await _talked(job, memory, settings)
         assert live.resolved.caller.anonymous
         assert await _said(live) == TALKED
@@ -121,7 +108,7 @@ async def test_a_full_disk_keeps_no_reply_back(
         with room_job() as job:
             job.call_in(ANN)
             monkeypatch.setattr(os, "write", full)
-            settings = _settings(tmp_path, end_seconds=0.2 if also_the_store else 6.0)
+            settings = settings_in(tmp_path, end_seconds=0.2 if also_the_store else 6.0)
             async with call(job.ctx, memory, settings=settings) as live:
                 store.down = also_the_store
                 agent = live.agent(Agent(instructions="Be brief."))
@@ -144,7 +131,7 @@ async def test_a_store_that_dies_in_mid_call_and_comes_back(tmp_path: Path) -> N
     async with Memory.open(store) as memory:
         with room_job() as job:
             job.call_in(ANN)
-            async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+            async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
                 agent = live.agent(Agent(instructions="Be brief."))
                 async with talk(agent, ["One.", "Two.", "Three."]) as (session, _):
                     await session.run(user_input="a")

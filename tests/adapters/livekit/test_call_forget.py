@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from adapters.livekit.calls import FailingStore
-from adapters.livekit.jobs import end, talk, texts
+from adapters.livekit.jobs import ANN, end, talk, texts
 from adapters.livekit.waiting import until
 from livekit.agents import Agent
 
@@ -19,8 +19,6 @@ from secondcall.testing.livekit_room import room_job
 from secondcall.types import JsonValue
 
 pytestmark = pytest.mark.anyio
-
-ANN = "+14155550100"
 
 
 def _journals(folder: Path) -> list[Path]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.livekit.jobs import end
+from adapters.livekit.jobs import ANN, end
 from adapters.livekit.realtime_model import ScriptedRealtime
-from adapters.livekit.remembered import remembered_in
+from adapters.livekit.remembered import told_in
 from adapters.livekit.waiting import until
 from livekit.agents import Agent, AgentSession, function_tool, llm
 
@@ -23,9 +23,7 @@ from secondcall.adapters.livekit.preload import Preloaded
 from secondcall.testing.livekit import Reply
 from secondcall.testing.livekit_room import room_job
 
-pytestmark = pytest.mark.anyio
-
-ANN = "+14155550100"
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("ann_is_known")]
 
 
 class _Model(ScriptedRealtime):
@@ -61,19 +59,6 @@ def _here(chat_ctx: llm.ChatContext) -> Reply:
     return Reply(text="Here I am.")
 
 
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """Ann's memory."""
-    async with Memory.open("memory://") as memory:
-        ann = await memory.identify(phone=ANN)
-        await memory.user(ann).remember("seat", "aisle")
-        yield memory
-
-
-def _told(chat_ctx: llm.ChatContext) -> str:
-    return " ".join(one.text_content or "" for one in remembered_in(chat_ctx, "brief"))
-
-
 def _order(items: list[RecordedItem]) -> list[str]:
     return [
         one.item.text
@@ -106,7 +91,7 @@ async def test_a_context_that_the_model_does_not_take_in_time_loses_nothing(
             model.fault = None
             await session.run(user_input="Are you there?")
             session.update_agent(Agent(instructions="y"))
-            await until(lambda: "aisle" in _told(model.told[-1]))
+            await until(lambda: "aisle" in told_in(model.told[-1]))
             await session.aclose()
         await end(job.ctx)
         ann = memory.user(await memory.identify(phone=ANN))

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from adapters.livekit.jobs import calls, end, talk, texts
+from adapters.livekit.jobs import ANN, calls, end, settings_in, talk, texts, words_of
 from livekit.agents import Agent
 
 from secondcall import Memory, Message
-from secondcall.adapters.livekit import CallSettings, call
+from secondcall.adapters.livekit import call
 from secondcall.testing.livekit_room import room_job
 
-pytestmark = pytest.mark.anyio
-
-ANN = "+14155550100"
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """Ann's memory."""
-    async with Memory.open("memory://") as memory:
-        ann = await memory.identify(phone=ANN)
-        await memory.user(ann).remember("name", "Ann")
-        yield memory
-
-
-def _settings(folder: Path, **more: Any) -> CallSettings:
-    return CallSettings(journal=folder, preload_seconds=60, **more)
-
-
-def _said(items: Any) -> list[str]:
-    return [one.item.text.strip() for one in items if isinstance(one.item, Message)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("ann_is_known")]
 
 
 def _journals(folder: Path) -> list[Path]:
@@ -45,7 +24,7 @@ async def test_two_sessions_at_once_are_both_recorded(memory: Memory, tmp_path: 
     times of what was said, though one ends before the other; so is what no event told."""
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             one, two = (live.agent(Agent(instructions="Be brief.")) for _ in range(2))
             async with talk(two, ["Two.", "Four."]) as (second, of_two):
                 async with talk(one, ["One.", "Three."]) as (first, of_one):
@@ -60,7 +39,7 @@ async def test_two_sessions_at_once_are_both_recorded(memory: Memory, tmp_path: 
         await end(job.ctx)
         assert '"name" = "Ann"' in texts(of_one.requests[0])
         assert '"name" = "Ann"' in texts(of_two.requests[0])
-        said = _said(await live.session.items())
+        said = words_of(await live.session.items())
     assert said == ["a", "One.", "b", "Two.", "c", "Three.", "missed", "d", "Four."]
     assert _journals(tmp_path) == []
 
@@ -71,7 +50,7 @@ async def test_a_tool_names_the_newest_words_of_all_sessions(
     """What a tool remembers has its source in what the caller said last, in whichever session."""
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             tools = await live.tools()
             one = live.agent(Agent(instructions="Be brief.", tools=[*tools]))
             two = live.agent(Agent(instructions="Be brief."))
@@ -90,7 +69,7 @@ async def test_forgetting_reaches_both_sessions(memory: Memory, tmp_path: Path) 
     """After ``forget`` neither session's agent is told anything of the caller."""
     with room_job() as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, settings=settings_in(tmp_path)) as live:
             one, two = (live.agent(Agent(instructions="Be brief.")) for _ in range(2))
             async with (
                 talk(one, ["One.", "Three."]) as (first, of_one),

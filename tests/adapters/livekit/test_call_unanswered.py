@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.livekit.jobs import end, talk
+from adapters.livekit.jobs import ANN, end, talk
 from livekit.agents import Agent
 
 from secondcall import Memory, Message
@@ -16,15 +15,6 @@ from secondcall.adapters.livekit import CallSettings, call
 from secondcall.testing.livekit_room import room_job
 
 pytestmark = pytest.mark.anyio
-
-ANN = "+14155550100"
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """An empty memory."""
-    async with Memory.open("memory://") as memory:
-        yield memory
 
 
 def _settings(folder: Path, *, outbound: bool = True) -> CallSettings:

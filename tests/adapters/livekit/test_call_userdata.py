@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.livekit.jobs import end, talk
+from adapters.livekit.jobs import ANN, end, settings_in, talk
 from livekit.agents import Agent
 
 from secondcall import InvalidValue, Memory, ShortTermMemory
-from secondcall.adapters.livekit import CallSettings, call
+from secondcall.adapters.livekit import call
 from secondcall.testing.livekit_room import room_job
 
 pytestmark = pytest.mark.anyio
 
-ANN = "+14155550100"
 _DAY_SECONDS = 86_400.0
 
 
@@ -29,23 +27,12 @@ class Order:
     table: int = 0
 
 
-@pytest.fixture
-async def memory() -> AsyncIterator[Memory]:
-    """An empty memory."""
-    async with Memory.open("memory://") as memory:
-        yield memory
-
-
-def _settings(folder: Path, **more: Any) -> CallSettings:
-    return CallSettings(journal=folder, preload_seconds=60, **more)
-
-
 @pytest.mark.parametrize("ttl", [None, 60.0, {"table": 60.0, "*": None}])
 async def test_userdata_live_as_long_as_the_call(memory: Memory, tmp_path: Path, ttl: Any) -> None:
     """Nothing in userdata runs out by itself, however quiet the call is, unless a life was set."""
     with room_job() as job:
         job.call_in(ANN)
-        settings = _settings(tmp_path, userdata_ttl_seconds=ttl)
+        settings = settings_in(tmp_path, userdata_ttl_seconds=ttl)
         async with call(job.ctx, memory, userdata=Order, settings=settings) as live:
             live.userdata.set(table=7, items=["tea"])
             left = live.userdata.left_seconds("table")
@@ -59,7 +46,7 @@ async def test_kept_userdata_run_out_some_day(memory: Memory, tmp_path: Path) ->
     """What is saved with the session has a day to live, and not for ever."""
     with room_job() as job:
         job.call_in(ANN)
-        settings = _settings(tmp_path, keep_userdata=True)
+        settings = settings_in(tmp_path, keep_userdata=True)
         async with call(job.ctx, memory, userdata=Order, settings=settings) as live:
             live.userdata.set(table=7)
             left = live.userdata.left_seconds("table")
@@ -71,7 +58,7 @@ async def test_kept_userdata_run_out_some_day(memory: Memory, tmp_path: Path) ->
 async def test_the_application_brings_its_own(memory: Memory, tmp_path: Path) -> None:
     """A ready memory, with limits and lives of its own and with something in it, is the call's;
     kept, it is there with its settings when a dropped call goes on."""
-    settings = _settings(tmp_path, keep_userdata=True)
+    settings = settings_in(tmp_path, keep_userdata=True)
     own = ShortTermMemory(Order)
     for number in range(2):
         with room_job(job_id=f"AJ_{number}") as job:
@@ -100,11 +87,11 @@ async def test_a_memory_of_another_call_is_refused(memory: Memory, tmp_path: Pat
     own = ShortTermMemory(Order)
     with room_job(job_id="AJ_1") as job:
         job.call_in(ANN)
-        async with call(job.ctx, memory, userdata=own, settings=_settings(tmp_path)) as live:
+        async with call(job.ctx, memory, userdata=own, settings=settings_in(tmp_path)) as live:
             own.set(table=7)
             await live.aclose()
     with room_job(job_id="AJ_2") as job:
         job.call_in("+14155550101")
         with pytest.raises(InvalidValue, match="make one in the entrypoint"):
-            async with call(job.ctx, memory, userdata=own, settings=_settings(tmp_path)):
+            async with call(job.ctx, memory, userdata=own, settings=settings_in(tmp_path)):
                 raise AssertionError

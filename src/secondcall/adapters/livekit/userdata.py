@@ -55,7 +55,7 @@ class CallUserdata(Generic[T]):
 
     async def keep_in(self, session: SessionMemory) -> None:
         """Keep it with this session from now on, and take over what is kept there. Where the store
-        does not answer, it is kept nowhere for now."""
+        does not answer, it lives in this process alone until this is called again."""
         self._kept = None
         if not self._is_kept:
             return

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -27,6 +28,22 @@ def test_ids_are_those_of_the_tokenizers_package(text: str, ids: list[int]) -> N
 def test_the_vocabulary_is_complete() -> None:
     """All 32,000 pieces are there, those with carriage returns included."""
     assert len(default_vocabulary()) == 32_000
+
+
+def test_no_piece_crosses_from_a_letter_to_a_sign() -> None:
+    """What lets a text be cut between an ASCII letter and an ASCII sign or digit is true of every
+    piece of the vocabulary."""
+    crossing = re.compile(r"[A-Za-z][!-@\[-`{-~]|[!-@\[-`{-~][A-Za-z]")
+    pieces = default_vocabulary()._ids  # pyright: ignore[reportPrivateUsage] - the pieces themselves are what is tested
+    assert [piece for piece in pieces if crossing.search(piece)] == []
+
+
+@given(st.text(alphabet="abXY09_'\"-.,()é漢² \n", max_size=60))
+def test_cutting_into_units_changes_no_id(text: str) -> None:
+    """A text has the ids that it has when nothing but line breaks cuts it."""
+    vocabulary = default_vocabulary()
+    whole = vocabulary._merge(" " + text) if "\n" not in text and text else ()  # pyright: ignore[reportPrivateUsage] - what units are compared with
+    assert "\n" in text or vocabulary.encode(text) == list(whole)
 
 
 def test_a_long_run_without_spaces_costs_linear_time() -> None:

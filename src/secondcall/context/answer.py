@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from secondcall.context.render import CLOSING, OPENING, fact_line, fence, fit, item_line, quote
-from secondcall.types import ItemKey, Message, Recalled, RecalledFact, RecalledItem
+from secondcall.types import ItemKey, Recalled, RecalledFact, RecalledItem
 
 if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
     from secondcall.context.stale import Note
 
-__all__ = ["answer", "mark_stale", "whole_turn"]
+__all__ = ["answer", "mark_stale", "without"]
 
 
 def mark_stale(
@@ -50,54 +51,53 @@ def answer(
     Nothing found keeps its ``reason``; what did not fit gives one too. ``started`` is the
     ``time.perf_counter`` of the question.
     """
-    if max_tokens is not None:
+    fact_lines = [(one, fact_line(one.fact)) for one in facts]
+    if max_tokens is None:
+        item_lines = [(one, _item_line(one)) for one in items]
+    else:
         budget = max_tokens - counter.count(f"{OPENING}\n{CLOSING}\n")
-        kept_facts, budget = fit(facts, _fact_line, budget_tokens=budget, counter=counter)
-        kept_items = _fit_items(items, budget, counter)
-        if (facts or items) and not (kept_facts or kept_items):
+        fact_lines, budget = fit(fact_lines, itemgetter(1), budget_tokens=budget, counter=counter)
+        item_lines = _fit_items(items, budget, counter)
+        if (facts or items) and not (fact_lines or item_lines):
             reason = f"nothing of what was found fits into {max_tokens} tokens"
-        facts, items = kept_facts, kept_items
+    kept = [*fact_lines, *item_lines]
     return Recalled(
-        items=tuple(items),
-        facts=tuple(facts),
-        text=fence([*map(_fact_line, facts), *map(_item_line, items)]),
-        reason=None if items or facts else reason,
+        items=tuple(one for one, _ in item_lines),
+        facts=tuple(one for one, _ in fact_lines),
+        text=fence([line for _, line in kept]),
+        reason=None if kept else reason,
         withheld=withheld,
         stale=stale,
         elapsed_seconds=time.perf_counter() - started,
     )
 
 
-def whole_turn(found: RecalledItem, but: Collection[ItemKey]) -> RecalledItem:
-    """What was found with what belongs to it, of its neighbours: the reply to a user's words, the
-    question before a reply; without those that are named."""
-    before, after = found.before, found.after
-    if isinstance(found.item, Message):
-        before, after = ((), after) if found.item.role == "user" else (before, ())
+def without(found: RecalledItem, keys: Collection[ItemKey]) -> RecalledItem:
+    """What was found without the neighbours that are named."""
     return replace(
         found,
-        before=[one for one in before if one.key not in but],
-        after=[one for one in after if one.key not in but],
+        before=[one for one in found.before if one.key not in keys],
+        after=[one for one in found.after if one.key not in keys],
     )
 
 
 def _fit_items(
     items: Sequence[RecalledItem], budget_tokens: int, counter: TokenCounter
-) -> list[RecalledItem]:
-    """What fits, best first: with its neighbours, or where they are too long, without."""
-    kept: list[RecalledItem] = []
+) -> list[tuple[RecalledItem, str]]:
+    """What fits, best first, and its lines: with its neighbours, or where they are too long,
+    without."""
+    kept: list[tuple[RecalledItem, str]] = []
     for one in items:
-        for shown in (one, replace(one, before=(), after=())):
-            cost = counter.count(_item_line(shown) + "\n")
-            if cost <= budget_tokens:
-                kept.append(shown)
-                budget_tokens -= cost
-                break
+        line = _item_line(one)
+        cost = counter.count(line + "\n")
+        if cost > budget_tokens and (one.before or one.after):
+            one = replace(one, before=(), after=())
+            line = _item_line(one)
+            cost = counter.count(line + "\n")
+        if cost <= budget_tokens:
+            kept.append((one, line))
+            budget_tokens -= cost
     return kept
-
-
-def _fact_line(found: RecalledFact) -> str:
-    return fact_line(found.fact)
 
 
 def _item_line(found: RecalledItem) -> str:

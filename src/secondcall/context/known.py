@@ -81,6 +81,7 @@ class Known:
         where: Metadata | None = None,
         said: Mapping[ItemKey, float] | None = None,
         answering: Collection[ItemKey] = (),
+        told: Collection[str] = (),
     ) -> tuple[list[RecalledFact], int]:
         """Facts true at ``at`` that answer ``query``, best first, and how many were withheld.
 
@@ -106,6 +107,7 @@ class Known:
         ]
         shown = [fact for fact in true_then if visible(fact)]
         withheld = len(true_then) - len(shown)
+        shown = [fact for fact in shown if fact.id not in told]
         if not shown or not query.strip():
             return [], withheld
         mask = np.fromiter(map(visible, self.facts), np.bool_, len(self.facts))

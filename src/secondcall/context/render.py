@@ -111,7 +111,7 @@ def _plain(value: JsonValue) -> str:
 
 
 def _stamp(at: datetime) -> str:
-    return f"{_date(at)} {at:%H:%M} UTC"
+    return f"{_date(at)} {at.hour:02}:{at.minute:02} UTC"
 
 
 def _date(at: datetime) -> str:

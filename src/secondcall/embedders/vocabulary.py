@@ -19,8 +19,8 @@ _MAX_UNIT = 128
 _MAX_CACHED_UNITS = 24_576
 _ASCII_LETTERS = rf"[A-Za-z]{{1,{_MAX_UNIT}}}+"
 _ASCII_OTHERS = rf"[!-@\[-`{{-~]{{1,{_MAX_UNIT}}}+"
-# No piece of the vocabulary holds a line break, a space after a letter, or an ASCII letter beside an
-# ASCII sign or digit: cutting there is exact, and a word is the same unit whatever mark follows it.
+# No piece of the vocabulary holds a line break, a space after a letter, or an ASCII letter beside
+# an ASCII sign or digit: cutting there is exact, and a word is one unit whatever mark follows it.
 _UNIT = re.compile(
     rf"\n| *(?:{_ASCII_LETTERS}|{_ASCII_OTHERS})(?![^\x00-\x7f])| *[^ \n]{{1,{_MAX_UNIT}}}| +"
 )

@@ -20,7 +20,7 @@ from secondcall.checks import from_us
 from secondcall.context.answer import answer, mark_stale
 from secondcall.errors import EmbedderError, InvalidValue
 from secondcall.memory.extracting import note_recalled
-from secondcall.memory.fetching import ReadEntries, fetch
+from secondcall.memory.fetching import ReadEntries, fetch, with_neighbours
 from secondcall.memory.looking import Looking
 from secondcall.memory.reordering import for_and_against, width
 from secondcall.memory.screening import Screen, screened
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from secondcall.context.known import Known, Shown
     from secondcall.memory.shared import Place
-    from secondcall.recall.index import SearchResult
+    from secondcall.recall.index import Neighbours, SearchResult
     from secondcall.record.retain import Retention
 
 __all__ = ["LATE", "Question", "ask", "clamp_query"]
@@ -91,11 +91,12 @@ class Question:
     time: Literal["soft", "hard"] = "soft"
     screen: Screen | None = None
     min_confidence: float = DEFAULT_CONFIDENCE
-    neighbours: int = 0
+    neighbours: Neighbours = 0
     small_talk: bool = False
     explain: bool = False
-    exclude: Collection[ItemKey] = ()
-    """Items that are not to be found, since whoever asks has them already."""
+    told: Collection[ItemKey] = ()
+    """Items that whoever asks has already: neither found nor brought along."""
+    told_facts: Collection[str] = ()
 
 
 def clamp_query(query: str) -> str:
@@ -211,6 +212,7 @@ async def _answer(
         oldest=oldest,
         kinds=question.kinds,
         where=question.where,
+        told=question.told_facts,
     )
     few = len(known.facts) <= _INLINE_FACTS and len(question.query) <= _INLINE_CHARACTERS
     facts, withheld = search() if few else await place.shared.search(search)
@@ -308,10 +310,14 @@ async def _found(
         if len(hits) < question.limit and question.by == "message":
             hits += _of_the_same(seen, result, visible)
         hits = _screened(question, seen, hits, visible)[:taken]
-        fetched = await fetch(place, seen.opened.scopes, seen.policy, hits, read=read)
+        more = len(hits) > question.limit
+        fetched = await fetch(place, seen.opened.scopes, seen.policy, hits, read=read, alone=more)
         items = for_and_against(fetched, wanted)
         if len(items) >= question.limit or len(result.hits) < wide:
-            return result, items[: question.limit]
+            items = items[: question.limit]
+            if more:
+                items = await with_neighbours(place, seen.opened.scopes, seen.policy, items, hits)
+            return result, items
         limit *= 4
 
 
@@ -407,7 +413,8 @@ async def _search(
         until=question.until,
         apart_from=_apart(opened.scopes, question.apart_from),
         oldest_us={kind: cutoff for kind, cutoff in cutoffs.items() if cutoff is not None},
-        exclude_keys=_entry_keys(opened.scopes, {*hidden, *question.exclude}),
+        told=_entry_keys(opened.scopes, question.told),
+        exclude_keys=_entry_keys(opened.scopes, hidden),
         also=seen.known.hashed.values(),
         small_talk=question.small_talk,
         time=question.time,

@@ -12,9 +12,10 @@ from secondcall.errors import InvalidValue
 from secondcall.memory.asking import Question, clamp_query
 from secondcall.memory.screening import Screen
 from secondcall.recall.confidence import DEFAULT_CONFIDENCE
-from secondcall.types import FactKind, ItemKind, Role
+from secondcall.types import FactKind, ItemKey, ItemKind, Role
 
 if TYPE_CHECKING:
+    from secondcall.recall.index import Neighbours
     from secondcall.types import Metadata
 
 __all__ = ["question_of"]
@@ -40,6 +41,7 @@ def question_of(
     since: datetime | None,
     until: datetime | None,
     apart_from: tuple[str, datetime] | None = None,
+    told: Collection[ItemKey | str] = (),
     stale: Literal["mark", "drop"],
     prefer_current: bool,
     max_tokens: int | None,
@@ -48,11 +50,12 @@ def question_of(
     time_zone: str | None = None,
     screen: Screen | None = None,
     min_confidence: float = DEFAULT_CONFIDENCE,
-    neighbours: int = 0,
+    neighbours: Neighbours = 0,
     small_talk: bool = False,
     explain: bool = False,
 ) -> Question:
     """The checked question. Raises: ``InvalidValue``."""
+    items, facts = _told(told)
     return Question(
         query=clamp_query(query),
         limit=check_limit("limit", limit, maximum=10_000),
@@ -73,6 +76,8 @@ def question_of(
         screen=_callable(screen),
         min_confidence=_share("min_confidence", min_confidence),
         neighbours=_count("neighbours", neighbours),
+        told=items,
+        told_facts=facts,
         small_talk=bool(small_talk),
         explain=bool(explain),
     )
@@ -112,10 +117,27 @@ def _share(field: str, value: object) -> float:
     return float(value)
 
 
-def _count(field: str, value: object) -> int:
+def _count(field: str, value: object) -> Neighbours:
+    if value == "turn":
+        return "turn"
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_NEIGHBOURS:
-        raise InvalidValue(f"{field} must be a whole number from 0 to {_MOST_NEIGHBOURS}")
+        raise InvalidValue(
+            f"{field} must be a whole number from 0 to {_MOST_NEIGHBOURS}, or 'turn'"
+        )
     return value
+
+
+def _told(given: Collection[ItemKey | str]) -> tuple[frozenset[ItemKey], frozenset[str]]:
+    """Items and facts apart."""
+    if isinstance(given, str) or not isinstance(given, Collection):  # pyright: ignore[reportUnnecessaryIsInstance] - callers err
+        raise InvalidValue(
+            f"told must be a list of item keys and fact ids, not {type(given).__name__}"
+        )
+    items = frozenset(one for one in given if isinstance(one, ItemKey))
+    facts = frozenset(one for one in given if isinstance(one, str))
+    if len(items) + len(facts) < len(set(given)):
+        raise InvalidValue("told must hold the keys of items (ItemKey) and the ids of facts (str)")
+    return items, facts
 
 
 def _one_of(field: str, value: Any, known: tuple[str, ...]) -> Any:

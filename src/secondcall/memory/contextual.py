@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from secondcall import telemetry
 from secondcall.checks import check_deadline, check_json, check_limit
-from secondcall.context.answer import whole_turn
 from secondcall.context.assemble import FRAMING_TOKENS, Gathered, assemble
 from secondcall.context.brief import BriefParts, compose
 from secondcall.context.budget import TokenBudget
@@ -324,11 +323,10 @@ class Contextual:
             until=None,
             max_tokens=None,
             deadline_seconds=_left(until),
-            exclude=self._keys(shown),
-            neighbours=1,
+            told=self._keys(shown),
+            neighbours="turn",
         )
-        found = await ask(self._place, question, time.perf_counter())
-        return replace(found, items=[whole_turn(one, question.exclude) for one in found.items])
+        return await ask(self._place, question, time.perf_counter())
 
     def _keys(self, items: Sequence[Item]) -> Collection[ItemKey]:
         names = [self._place.user_id]

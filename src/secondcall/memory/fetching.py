@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from secondcall.abc import EntryKey
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from secondcall.recall.index import Hit
     from secondcall.record.retain import Retention
 
-__all__ = ["ReadEntries", "fetch"]
+__all__ = ["ReadEntries", "fetch", "with_neighbours"]
 
 ReadEntries: TypeAlias = "Callable[[Scope, Sequence[EntryKey]], Awaitable[Sequence[StoredEntry]]]"
 """As ``Store.entries``."""
@@ -31,32 +32,59 @@ async def fetch(
     hits: Sequence[Hit],
     *,
     read: ReadEntries | None = None,
+    alone: bool = False,
 ) -> list[RecalledItem]:
     """The items of the hits, as ``read`` or the store has them, without what is gone or has run
-    out. A neighbour that is found itself, or stands beside an earlier one, is not repeated."""
+    out; with their neighbours, unless they are wanted ``alone``."""
     keys = [item_key(scopes, hit.key) for hit in hits]
-    beside = {item_key(scopes, one) for hit in hits for one in (*hit.before, *hit.after)}
+    beside = [] if alone else _beside(scopes, hits)
     read = place.shared.store.entries if read is None else read
     stored = await _read(place, scopes, policy, list(dict.fromkeys((*keys, *beside))), read)
-    shown = set(keys)
+    found = [
+        RecalledItem(key=key, item=item.item, at=item.at, score=hit.score, features=hit.features)
+        for key, hit in zip(keys, hits, strict=True)
+        if (item := stored.get(key)) is not None
+    ]
+    return _surrounded(scopes, found, hits, stored) if beside else found
+
+
+async def with_neighbours(
+    place: Place,
+    scopes: Sequence[Scope],
+    policy: Retention,
+    items: Sequence[RecalledItem],
+    hits: Sequence[Hit],
+) -> list[RecalledItem]:
+    """The items that were chosen of the hits, with their neighbours."""
+    chosen = {one.key for one in items}
+    beside = _beside(scopes, [hit for hit in hits if item_key(scopes, hit.key) in chosen])
+    if not beside:
+        return list(items)
+    stored = await _read(place, scopes, policy, beside, place.shared.store.entries)
+    return _surrounded(scopes, items, hits, stored)
+
+
+def _beside(scopes: Sequence[Scope], hits: Sequence[Hit]) -> list[ItemKey]:
+    beside = (item_key(scopes, one) for hit in hits for one in (*hit.before, *hit.after))
+    return list(dict.fromkeys(beside))
+
+
+def _surrounded(
+    scopes: Sequence[Scope],
+    items: Sequence[RecalledItem],
+    hits: Sequence[Hit],
+    stored: Mapping[ItemKey, RecordedItem],
+) -> list[RecalledItem]:
+    """The items with their neighbours. A neighbour that is found itself, or stands beside an
+    earlier one, is not repeated."""
+    by_key = {item_key(scopes, hit.key): hit for hit in hits}
+    shown = {one.key for one in items}
     found: list[RecalledItem] = []
-    for key, hit in zip(keys, hits, strict=True):
-        item = stored.get(key)
-        if item is None:
-            continue
-        before = _fresh([item_key(scopes, one) for one in hit.before], stored, shown)
-        after = _fresh([item_key(scopes, one) for one in hit.after], stored, shown)
-        found.append(
-            RecalledItem(
-                key=key,
-                item=item.item,
-                at=item.at,
-                score=hit.score,
-                features=hit.features,
-                before=before,
-                after=after,
-            )
-        )
+    for one in items:
+        hit = by_key[one.key]
+        before = _fresh([item_key(scopes, key) for key in hit.before], stored, shown)
+        after = _fresh([item_key(scopes, key) for key in hit.after], stored, shown)
+        found.append(replace(one, before=before, after=after))
     return found
 
 

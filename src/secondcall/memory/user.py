@@ -295,13 +295,14 @@ class UserMemory:
         since: datetime | None = None,
         until: datetime | None = None,
         apart_from: tuple[str, datetime] | None = None,
+        told: Collection[ItemKey | str] = (),
         time: Literal["soft", "hard"] = "soft",
         time_zone: str | None = None,
         stale: Literal["mark", "drop"] = "mark",
         prefer_current: bool = True,
         screen: Screen | None = None,
         min_confidence: float = DEFAULT_CONFIDENCE,
-        neighbours: int = 0,
+        neighbours: int | Literal["turn"] = 0,
         small_talk: bool = False,
         explain: bool = False,
         max_tokens: int | None = None,
@@ -313,13 +314,14 @@ class UserMemory:
         to metadata (equal values) and ``kinds`` to items and facts (with ``kinds=["promise"]`` only
         promises are found); ``roles``, ``sessions`` and ``since`` ≤ time < ``until`` to items, and
         ``apart_from=(session_id, since)``: what that session holds from then on, such as the
-        conversation that asks, is not found. What states facts that had ended by then is marked, or
-        dropped, as ``stale`` says, and with ``prefer_current`` comes after what states the fact
-        that holds, unless a time is asked for.
+        conversation that asks, is not found, nor what was ``told`` (keys of items, ids of facts).
+        What states facts that had ended by then is marked, or dropped, as ``stale`` says, and with
+        ``prefer_current`` comes after what states the fact that holds, unless a time is asked for.
         A time that the query names ("last month", "two calls ago") is a hint, or with ``time``
         "hard" a filter, on the clock of ``time_zone`` (UTC). Below ``min_confidence`` nothing is
-        found; ``screen`` is your own function over the items; ``neighbours`` of each come along;
-        greetings and thanks only with ``small_talk`` (all in ``docs/how-to/recall.md``).
+        found; ``screen`` is your own function over the items; so many ``neighbours`` of each come
+        along, with "turn" the reply to a user's words and the question before a reply; greetings
+        and thanks only with ``small_talk`` (all in ``docs/how-to/recall.md``).
         When ``deadline_seconds`` run out, what is there by then is returned and marked ``stale``.
         An empty query finds nothing and says so. See ``docs/which-layer.md``.
 
@@ -339,6 +341,7 @@ class UserMemory:
             since=since,
             until=until,
             apart_from=apart_from,
+            told=told,
             stale=stale,
             prefer_current=prefer_current,
             max_tokens=max_tokens,

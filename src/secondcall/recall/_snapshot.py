@@ -17,9 +17,12 @@ from secondcall.recall.rank import Postings, Scored, View
 from secondcall.recall.screen import unrepeated
 from secondcall.types import ItemKind, Metadata
 
-__all__ = ["Filter", "Grouping", "Hit", "SearchResult", "Snapshot"]
+__all__ = ["Filter", "Grouping", "Hit", "Neighbours", "SearchResult", "Snapshot"]
 
 Grouping = Literal["message", "turn", "session"]
+Neighbours = int | Literal["turn"]
+"""How many on either side come along; with "turn" what completes it: the reply to a user's words,
+the question before a reply, both for a tool call."""
 Mask = npt.NDArray[np.bool_]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,7 +80,9 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     apart_from: tuple[Collection[str], datetime] | None = None
-    """Sessions of which nothing from a time on may be found."""
+    """Sessions of which nothing from a time on may be found, or come along."""
+    told: Sequence[int] = ()
+    """Rows that may neither be found nor come along."""
     oldest_us: Mapping[ItemKind, int] = field(default_factory=dict[ItemKind, int])
     """By kind, the time before which items have run out."""
     small_talk: bool = False
@@ -154,21 +159,27 @@ class Snapshot:
             mask &= view.at_us >= _to_us(wanted.since)
         if wanted.until is not None:
             mask &= view.at_us < _to_us(wanted.until)
-        if wanted.apart_from is not None:
-            mask[self._theirs(*wanted.apart_from)] = False
+        mask[self.told(wanted)] = False
         for kind, oldest_us in wanted.oldest_us.items():
             mask &= (self._kinds != _KINDS.index(kind)) | (view.at_us >= oldest_us)
         if wanted.where:
             mask &= self._where(wanted.where)
         return mask
 
+    def told(self, wanted: Filter) -> npt.NDArray[np.intp]:
+        """The rows that whoever asks has before them."""
+        told = np.array(wanted.told, np.intp)
+        if wanted.apart_from is None:
+            return told
+        return np.concatenate((told, self._theirs(*wanted.apart_from)))
+
     def _theirs(self, sessions: Collection[str], since: datetime) -> npt.NDArray[np.intp]:
         """The rows of some sessions from a time on, which is mostly a recent one."""
         view = self.view
+        theirs = np.zeros(len(view.sessions), np.bool_)
+        theirs[[view.session_places[one] for one in sessions if one in view.session_places]] = True
         late = np.flatnonzero(view.at_us >= _to_us(since))
-        numbers = view.session_numbers[late]
-        theirs = [one for one in np.unique(numbers) if view.sessions[one] in sessions]
-        return late[np.isin(numbers, theirs)]
+        return late[theirs[view.session_numbers[late]]]
 
     def choose(self, scored: Scored, *, by: Grouping, limit: int) -> list[int]:
         """The best rows: one of each turn or session, and of each text, at most ``limit``."""
@@ -183,8 +194,15 @@ class Snapshot:
                     break
         return chosen
 
-    def hits(self, rows: Sequence[int], scored: Scored, neighbours: int = 0) -> list[Hit]:
-        """Rows as they are handed out, with so many neighbours on either side."""
+    def hits(
+        self,
+        rows: Sequence[int],
+        scored: Scored,
+        neighbours: Neighbours = 0,
+        *,
+        but: Collection[int] = (),
+    ) -> list[Hit]:
+        """Rows as they are handed out, with their neighbours, but without rows ``but``."""
         if not rows:
             return []
         places = np.array(rows, np.intp)
@@ -204,21 +222,32 @@ class Snapshot:
                     for name, share in zip(scored.parts, several, strict=True)
                     if share
                 },
-                before=self._around(row, self.view.before, neighbours)[::-1],
-                after=self._around(row, self.view.after, neighbours),
+                before=self._around(row, self.view.before, before, but)[::-1],
+                after=self._around(row, self.view.after, after, but),
             )
             for row, total, several, (at_us, change, position) in zip(
                 rows, totals, shares, numbers, strict=True
             )
+            for before, after in (self._sides(row, neighbours),)
         ]
 
-    def _around(self, row: int, links: npt.NDArray[np.int32], count: int) -> list[EntryKey]:
+    def _sides(self, row: int, neighbours: Neighbours) -> tuple[int, int]:
+        """How many items before a row and after it come along."""
+        if neighbours != "turn":
+            return neighbours, neighbours
+        if _KINDS[int(self._kinds[row])] != "message":
+            return 1, 1
+        return (0, 1) if self._is_user(row) else (1, 0)
+
+    def _around(
+        self, row: int, links: npt.NDArray[np.int32], count: int, but: Collection[int]
+    ) -> list[EntryKey]:
         found: list[EntryKey] = []
         for _ in range(count):
             row = int(links[row])
             if row < 0:
                 break
-            if self.view.live[row]:
+            if self.view.live[row] and row not in but:
                 found.append(self._key(row))
         return found
 

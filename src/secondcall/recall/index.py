@@ -22,7 +22,14 @@ from secondcall.abc import EntryKey
 from secondcall.errors import InvalidValue
 from secondcall.recall._columns import Columns
 from secondcall.recall._parts import Part, SealedPart, TailPart
-from secondcall.recall._snapshot import Filter, Grouping, Hit, SearchResult, Snapshot
+from secondcall.recall._snapshot import (
+    Filter,
+    Grouping,
+    Hit,
+    Neighbours,
+    SearchResult,
+    Snapshot,
+)
 from secondcall.recall.analyze import ANALYZER_ID, Analyzer
 from secondcall.recall.by_session import for_sessions
 from secondcall.recall.explain import reading
@@ -33,7 +40,7 @@ from secondcall.recall.segment import IndexRow, Removal, Segment, key_hash, quan
 from secondcall.recall.when import near_times
 from secondcall.types import ItemKind, JsonValue, Metadata
 
-__all__ = ["Hit", "SearchResult", "UserIndex"]
+__all__ = ["Hit", "Neighbours", "SearchResult", "UserIndex"]
 
 _ANALYZER = Analyzer()
 _NOTHING = "nothing in the record answers this"
@@ -139,19 +146,20 @@ class UserIndex:
         since: datetime | None = None,
         until: datetime | None = None,
         apart_from: tuple[Collection[str], datetime] | None = None,
+        told: Collection[EntryKey] = (),
         oldest_us: Mapping[ItemKind, int] | None = None,
         exclude_keys: Collection[EntryKey] = (),
         also: Collection[int] = (),
         small_talk: bool = False,
         time: Literal["soft", "hard"] = "soft",
-        neighbours: int = 0,
+        neighbours: Neighbours = 0,
         least_confidence: float = 0.0,
     ) -> SearchResult:
         """The items that answer a question best, as asked at ``at``.
 
         Filters (``since`` <= time < ``until``; ``where`` by equality, ``None`` meaning absent;
-        ``oldest_us`` by kind; not what these sessions hold from a time on, with ``apart_from``) say
-        what may be found; what surrounds a row still counts for it.
+        ``oldest_us`` by kind; not what these sessions hold from a time on, with ``apart_from``; not
+        what was ``told``) say what may be found; what surrounds a row still counts for it.
         ``exclude_keys`` are left out altogether, as if they had never been said. Items with the
         same words from the same mouth are found once. By "turn" or "session", the best item of
         each; where named people talk, a session's further items count for it. Ties go by later
@@ -173,6 +181,7 @@ class UserIndex:
             since=since,
             until=until,
             apart_from=apart_from,
+            told=self._rows_of(told, len(snapshot.view.live)),
             oldest_us=oldest_us or {},
             small_talk=small_talk,
         )
@@ -197,7 +206,8 @@ class UserIndex:
         rows = snapshot.choose(scored, by=by, limit=max(limit, DEPTH))
         if query.about_now:
             scored, rows = newest_first(view, scored, rows)
-        hits = snapshot.hits(rows[:limit], scored, neighbours)
+        but = frozenset(snapshot.told(wanted).tolist()) if neighbours else frozenset[int]()
+        hits = snapshot.hits(rows[:limit], scored, neighbours, but=but)
         sure = scored.confidence >= least_confidence
         reason = None if sure else _unsure(scored.confidence, least_confidence)
         return SearchResult(
@@ -232,6 +242,11 @@ class UserIndex:
         if weights is not None:
             found |= echo(snapshot.view, weighted(found, weights))
         return found
+
+    def _rows_of(self, keys: Collection[EntryKey], count: int) -> list[int]:
+        """Of the first ``count`` rows those of the keys that are known."""
+        rows = (self._rows_by_key.get(key_hash(key), count) for key in keys)
+        return [row for row in rows if row < count]
 
     def _scores_of(
         self,

@@ -108,6 +108,11 @@ class View:
         return (summed / max(mean, 1e-6)).astype(np.float32), sessions
 
     @cached_property
+    def session_places(self) -> Mapping[str, int]:
+        """The number of each session."""
+        return {name: place for place, name in enumerate(self.sessions)}
+
+    @cached_property
     def links(self) -> Mapping[str, npt.NDArray[np.intp]]:
         """``before`` and ``after`` as numpy looks rows up with."""
         return {"before": self.before.astype(np.intp), "after": self.after.astype(np.intp)}

@@ -7,6 +7,7 @@ All writes of a process go through one thread, which commits together what came 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 import time
@@ -426,8 +427,10 @@ def state_store(url: str) -> StateStore:
 def _entries(
     connection: apsw.Connection, partition_id: int, keys: Sequence[EntryKey]
 ) -> list[StoredEntry]:
-    rows = [row_of(connection, _SQL["find_entry"], (partition_id, *key)) for key in keys]
-    return [_entry(row) for row in rows if row is not None]
+    if not keys:
+        return []
+    values = (json.dumps(keys), partition_id)
+    return [_entry(row) for row in rows_of(connection, _SQL["find_entries"], values)]
 
 
 def _entry(row: Row) -> StoredEntry:

@@ -412,6 +412,7 @@ async def test_this_calls_own_words_are_found_only_where_the_context_lacks_them(
         message = llm.ChatMessage(role="user", content=["What is my locker code?"])
         there = await lookup.for_turn(message, since=item.at.timestamp() - 1)
         assert there is None
+        lookup.committed(message.id)
         later = message.model_copy(update={"id": "later"})
         cut = await lookup.for_turn(later, since=item.at.timestamp() + 1)
         assert cut is not None

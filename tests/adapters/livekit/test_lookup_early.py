@@ -127,11 +127,29 @@ async def test_words_of_the_last_turn_are_not_used_for_the_next() -> None:
         assert lookup.searches == 2
 
 
+async def test_words_that_come_at_once_are_one_question() -> None:
+    """A recogniser's versions of one sentence, and the reply that is begun early for the last of
+    them, ask memory once; so does the turn that ends with the same words."""
+    async with a_caller() as user:
+        lookup = Lookup(user, PATIENT)
+        lookup.hear("Which aisle seat", final=False)
+        lookup.hear(ASKED, final=False)
+        early = await lookup.for_turn(_asked(ASKED))
+        lookup.hear(ASKED, final=True)
+        await asyncio.sleep(0.05)
+        turn = await lookup.for_turn(_asked(ASKED))
+        assert early is not None
+        assert turn is not None
+        assert turn.text_content == early.text_content
+        assert lookup.searches == 1
+
+
 async def test_a_turn_that_was_dropped_leaves_nothing_to_the_next() -> None:
     """What was looked up for words that came to nothing is not used for a typed message."""
     async with a_caller() as user:
         lookup = Lookup(user, PATIENT)
         lookup.hear(ASKED, final=True)
+        await until(lambda: lookup.searches == 1)
         lookup.committed("typed meanwhile")
         assert await lookup.for_turn(_asked(ASKED)) is not None
         assert lookup.searches == 2
@@ -145,7 +163,8 @@ async def test_one_early_question_at_a_time_and_the_newest_next() -> None:
         store.gate.clear()
         for words in ("which aisle", "which aisle seat", "which aisle seat did", ASKED):
             lookup.hear(words, final=False)
-            await asyncio.sleep(0)
+            await until(lambda: lookup.searches == 1)
+            await asyncio.sleep(0.05)
         assert lookup.searches == 1
         store.gate.set()
         await until(lambda: lookup.searches == 2)
@@ -162,7 +181,7 @@ async def test_an_early_question_that_failed_is_asked_again() -> None:
         lookup = Lookup(user, PATIENT)
         store.error = RuntimeError("broken")
         lookup.hear(ASKED, final=False)
-        await asyncio.sleep(0.05)
+        await until(lambda: lookup.searches == 1 and not lookup.running)
         store.error = None
         found = await lookup.for_turn(_asked(ASKED))
         assert found is not None
@@ -172,7 +191,7 @@ async def test_an_early_question_that_failed_is_asked_again() -> None:
 async def _early(user: UserMemory | None, options: LookupOptions, words: str) -> int:
     lookup = Lookup(user, options)
     lookup.hear(words, final=False)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
     return lookup.searches
 
 
@@ -189,6 +208,7 @@ async def test_no_early_question_where_none_is_wanted() -> None:
         assert await lookup.for_turn(_asked(ASKED)) is None
         assert lookup.cooling
         lookup.hear("What is my dog called", final=False)
+        await asyncio.sleep(0.05)
         assert lookup.searches == 1
 
 

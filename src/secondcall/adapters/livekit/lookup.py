@@ -21,7 +21,7 @@ from secondcall import telemetry
 from secondcall.adapters.livekit.chat import memory_message
 from secondcall.adapters.livekit.utterance import Utterance, words_of
 from secondcall.checks import check_limit
-from secondcall.context.answer import answer, whole_turn
+from secondcall.context.answer import answer, without
 from secondcall.errors import InvalidValue
 from secondcall.registry import default_counter
 from secondcall.types import ItemKey, Recalled, RecalledItem
@@ -37,11 +37,12 @@ _log = logging.getLogger("secondcall.livekit")
 _JUST_BEFORE_SECONDS = 1e-6
 _IN_RECALL = 0.9
 """The part of the deadline that recall itself has; with the rest what it found is rendered."""
-_MOST_TOLD = 8
-"""So many more are asked for at most, since some may stand in the brief or in restored turns."""
 _MAX_QUERY_CHARACTERS = 2_000
 _MIN_EARLY_LETTERS = 6
 _EARLY_SECONDS = 1.0
+_HEARD_SECONDS = 0.03
+"""After words were heard, until they are looked up: a recogniser gives several versions at once,
+and LiveKit has to begin the reply, and to wait for the end of the turn, before anything else."""
 _GIVEN_UP_SECONDS = 5.0
 _STALE_SECONDS = 15.0
 _KEPT_TURNS = 16
@@ -125,10 +126,13 @@ class Lookup:
         self._options = LookupOptions() if options is None else options
         self._session_id = session_id
         self._counter = counter
+        self._counts_itself = counter is not None
         self._turns: OrderedDict[str, _Turn] = OrderedDict()
         self._running: set[asyncio.Task[Recalled]] = set()
         self._early: _Search | None = None
         self._next_early: str | None = None
+        self._heard = ""
+        self._listening: asyncio.TimerHandle | None = None
         self._utterance = Utterance()
         self._committed: str | None = None
         self._misses = 0
@@ -137,8 +141,7 @@ class Lookup:
         self._opened = datetime.now(UTC)
         self._begins: datetime | None = None
         self._warm = False
-        self._told_facts: frozenset[str] = frozenset()
-        self._told_items: frozenset[ItemKey] = frozenset()
+        self._told: frozenset[ItemKey | str] = frozenset()
         self._catching_up: asyncio.TimerHandle | None = None
         self.searches = 0
         """How often memory was asked, early questions included."""
@@ -168,22 +171,24 @@ class Lookup:
     def told(self, brief: Brief | None, turns: Sequence[RecordedItem] = ()) -> None:
         """What the agents know already, from the brief and from restored turns: it is not told
         again."""
-        facts, items = set[str](), {one.key for one in turns}
+        told = set[ItemKey | str](one.key for one in turns)
         if brief is not None:
-            facts |= {fact.id for fact in (*brief.promises, *brief.issues, *brief.facts)}
-            items |= {one.key for one in brief.last_words}
-        self._told_facts, self._told_items = frozenset(facts), frozenset(items)
+            told.update(fact.id for fact in (*brief.promises, *brief.issues, *brief.facts))
+            told.update(one.key for one in brief.last_words)
+        self._told = frozenset(told)
 
     def hear(self, text: str, *, final: bool) -> None:
         """Words as the recogniser gives them; begins to look them up."""
         if self._options.prefetch:
-            now = asyncio.get_running_loop().time()
-            self.prefetch(self._utterance.hear(text, final=final, at=now))
+            loop = asyncio.get_running_loop()
+            self._heard = self._utterance.hear(text, final=final, at=loop.time())
+            if self._listening is None:
+                self._listening = loop.call_later(_HEARD_SECONDS, self._look_up_heard)
 
     def committed(self, message_id: str) -> None:
         """A user message came into the conversation: what is heard from now on is the next."""
         self._committed = message_id
-        self._next_early = None
+        self._heard_enough()
         self._utterance.over()
 
     def prefetch(self, interim_text: str) -> None:
@@ -255,9 +260,20 @@ class Lookup:
     def cancel(self) -> None:
         """End what is still running."""
         self._no_rest()
-        self._next_early = None
+        self._heard_enough()
         for task in self._running:
             task.cancel()
+
+    def _look_up_heard(self) -> None:
+        self._listening = None
+        self.prefetch(self._heard)
+
+    def _heard_enough(self) -> None:
+        """Look up no more of what was heard so far."""
+        self._next_early = None
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
 
     def _off(self) -> bool:
         return self._user is None or self.cooling
@@ -282,6 +298,8 @@ class Lookup:
             search = self._taken(words, message.id)
             if search is None:
                 search = self._search(text, words, self._options.deadline_seconds * _IN_RECALL)
+                if message.id != self._committed:
+                    self._early = search
         self._asked += 1
         turn = _Turn(search, perf_counter() + self._options.deadline_seconds)
         self._turns[message.id] = turn
@@ -291,7 +309,8 @@ class Lookup:
 
     def _taken(self, words: tuple[str, ...], message_id: str) -> _Search | None:
         """What was begun early, if it was for these words of this very turn."""
-        early, self._next_early = self._early, None
+        early = self._early
+        self._heard_enough()
         number = self._utterance.number - (1 if message_id == self._committed else 0)
         if early is None or early.utterance != number or early.words != words:
             return None
@@ -331,10 +350,12 @@ class Lookup:
         async with asyncio.timeout(max(seconds, _GIVEN_UP_SECONDS)):
             return await self._user.recall(
                 text[-_MAX_QUERY_CHARACTERS:],
-                limit=self._options.limit + min(len(self._told_items), _MOST_TOLD),
+                limit=self._options.limit,
                 by="turn",
-                neighbours=1,
+                neighbours="turn",
                 apart_from=self._here(),
+                told=self._told,
+                max_tokens=self._options.max_tokens,
                 deadline_seconds=seconds,
             )
 
@@ -392,23 +413,17 @@ class Lookup:
         )
 
     def _text(self, found: Recalled, message: llm.ChatMessage) -> str:
-        items: list[RecalledItem] = []
-        for one in found.items:
-            parts = (one, *one.before, *one.after)
-            known = {part.key for part in parts if self._is_known(part.key, part.at, message)}
-            if len(known) < len(parts):
-                items.append(whole_turn(one, known))
-        items = [
-            one
-            for one in items
-            if one.before or one.after or not self._is_known(one.key, one.at, message)
-        ]
-        facts = [one for one in found.facts if one.fact.id not in self._told_facts]
+        """What was found as it is told, without what came into the conversation meanwhile."""
+        items = self._unknown(found.items, message)
+        facts = [one for one in found.facts if one.fact.id not in self._told]
         if not (items or facts):
             return ""
+        whole = items == list(found.items) and len(facts) == len(found.facts)
+        if whole and not self._counts_itself:
+            return found.text
         return answer(
-            items[: self._options.limit],
-            facts[: self._options.limit],
+            items,
+            facts,
             max_tokens=self._options.max_tokens,
             counter=self.counter,
             reason=None,
@@ -417,10 +432,24 @@ class Lookup:
             started=perf_counter(),
         ).text
 
+    def _unknown(
+        self, items: Sequence[RecalledItem], message: llm.ChatMessage
+    ) -> list[RecalledItem]:
+        """The items without the parts that the model is given anyway."""
+        found: list[RecalledItem] = []
+        for one in items:
+            parts = (one, *one.before, *one.after)
+            known = {part.key for part in parts if self._is_known(part.key, part.at, message)}
+            if known:
+                one = without(one, known)
+            if one.before or one.after or one.key not in known:
+                found.append(one)
+        return found
+
     def _is_known(self, key: ItemKey, at: datetime, message: llm.ChatMessage) -> bool:
         """Whether the model is given this anyway: as the message itself, from the brief or restored
         turns, or as this call's own words."""
-        if key.id == message.id or key in self._told_items:
+        if key.id == message.id or key in self._told:
             return True
         same = key.session_id == self._session_id
         return same and (self._begins is None or at >= self._begins)

@@ -73,11 +73,11 @@ FROM changes AS c LEFT JOIN sessions AS s ON s.id = c.session_number
 WHERE c.partition_id = ? AND c.change > ?
 ORDER BY c.change LIMIT ?;
 
--- name: find_entry
+-- name: find_entries
 SELECT s.session_id, c.item_kind, c.item_id, c.at_us, c.body, c.change, c.position, c.recorded_us
-FROM sessions AS s JOIN changes AS c ON c.session_number = s.id
-WHERE s.partition_id = ? AND s.session_id = ? AND c.item_kind = ? AND c.item_id = ?
-AND c.newest = 1;
+FROM json_each(?) AS wanted CROSS JOIN sessions AS s CROSS JOIN changes AS c
+WHERE s.partition_id = ? AND s.session_id = wanted.value ->> 0 AND c.session_number = s.id
+AND c.item_kind = wanted.value ->> 1 AND c.item_id = wanted.value ->> 2 AND c.newest = 1;
 
 -- name: read
 SELECT s.session_id, c.item_kind, c.item_id, c.at_us, c.body, c.change, c.position, c.recorded_us

@@ -119,9 +119,10 @@ async def test_a_spoken_turn_with_a_tool_is_told_once(
         job.call_in(ANN)
         async with call(job.ctx, memory, settings=_settings(tmp_path, where)) as live:
             model = ScriptedLLM(_seats)
-            async with _speaking(live.agent(_Desk()), model, ears, speaker, noise):
+            agent = live.agent(_Desk())
+            async with _speaking(agent, model, ears, speaker, noise) as session:
                 ears.say(ASKED)
-                await until(lambda: live.recorder.progress.store >= 3)
+                await until(lambda: "4C is free." in str(session.history.messages()))
         await end(job.ctx)
         said = await _said(live.user)
     told = [len(looked_up(model, number)) for number in range(len(model.requests))]
@@ -189,7 +190,7 @@ async def test_who_turns_out_to_be_another_hears_nothing_of_the_first(
             )
             async with _speaking(live.agent(_Desk()), model, ears, speaker, noise) as session:
                 ears.say("Tell me all")
-                await until(lambda: speaker.played_seconds > 0.3)
+                await until(lambda: speaker.played_seconds > 0.6)
                 job.set_attributes("sip_1", {"sip.phoneNumber": ANN, "user_id": "ben"})
                 await until(lambda: live.recorder.since is not None)
                 noise.start_speech()

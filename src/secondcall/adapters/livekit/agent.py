@@ -82,7 +82,8 @@ def with_memory(agent: AgentT, source: MemorySource) -> AgentT:
     _install(agent)
     vars(agent)[_SOURCE] = source
     if source.preloaded is not None:
-        give(agent, source.preloaded, plain=isinstance(agent.llm, llm.RealtimeModel))
+        plain = isinstance(agent.llm, llm.RealtimeModel)
+        give(agent, source.preloaded, of=source.lookup.mark, plain=plain)
     return agent
 
 

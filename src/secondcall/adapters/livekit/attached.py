@@ -20,7 +20,7 @@ from livekit.agents import (
 
 from secondcall.adapters.livekit.chat import is_memory
 from secondcall.adapters.livekit.keeping import ContextKeeper, context_of, model_of
-from secondcall.adapters.livekit.window import begins_turn
+from secondcall.adapters.livekit.window import begins_turn, is_summary, is_summary_of
 
 if TYPE_CHECKING:
     from secondcall.adapters.livekit.preload import Preloaded
@@ -107,7 +107,8 @@ class AttachedMemory:
             preloaded = self._source.preloaded
             # A reply that was begun before this was loaded has a copy from before it.
             if preloaded is not None and (self.provide(agent) or _lacks(chat_ctx, preloaded)):
-                put(agent, chat_ctx, preloaded, plain=False, tools=self._session.tools)
+                mark = self._source.lookup.mark
+                put(agent, chat_ctx, preloaded, of=mark, plain=False, tools=self._session.tools)
             await self._keeper.fit(agent, chat_ctx)
             await self._look_up(chat_ctx)
 
@@ -127,7 +128,8 @@ class AttachedMemory:
         if preloaded is None:
             return False
         plain = isinstance(model_of(self._session, agent), llm.RealtimeModel)
-        given = give(agent, preloaded, plain=plain, tools=self._session.tools)
+        mark = self._source.lookup.mark
+        given = give(agent, preloaded, of=mark, plain=plain, tools=self._session.tools)
         if given:
             self._keeper.recount()
         return given
@@ -187,6 +189,7 @@ def give(
     agent: Agent,
     preloaded: Preloaded,
     *,
+    of: str,
     plain: bool,
     tools: Sequence[llm.Tool | llm.Toolset] = (),
 ) -> bool:
@@ -194,7 +197,7 @@ def give(
     before: tuple[Preloaded, bool] | None = vars(agent).get(_GIVEN)
     if before is not None and before[0] is preloaded and before[1] == plain:
         return False
-    put(agent, context_of(agent), preloaded, plain=plain, tools=tools)
+    put(agent, context_of(agent), preloaded, of=of, plain=plain, tools=tools)
     vars(agent)[_GIVEN] = (preloaded, plain)
     return True
 
@@ -204,10 +207,12 @@ def put(
     chat_ctx: llm.ChatContext,
     preloaded: Preloaded,
     *,
+    of: str,
     plain: bool,
     tools: Sequence[llm.Tool | llm.Toolset] = (),
 ) -> None:
-    """Put what was loaded into a context, in place; a summary of this call stays behind it.
+    """Put what was loaded into a context, in place; a summary of this call stays behind it, unless
+    it was made from another memory than the one marked ``of``: that caller's, or a forgotten one.
 
     ``tools`` are those that the agent has from its session.
     """
@@ -215,7 +220,7 @@ def put(
     names = list[str](known.function_tools)  # pyright: ignore[reportUnknownArgumentType] - LiveKit leaves the tools open
     items = preloaded.context(chat_ctx, tools=names, plain=plain).items
     there = {one.id for one in items}
-    summaries = [one for one in chat_ctx.items if _is_summary(one) and one.id not in there]
+    summaries = [one for one in chat_ctx.items if is_summary_of(one, of) and one.id not in there]
     behind = next(
         (n for n, one in enumerate(items) if not (is_memory(one) or _is_instructions(one))),
         len(items),
@@ -228,15 +233,11 @@ def _lacks(chat_ctx: llm.ChatContext, preloaded: Preloaded) -> bool:
     if not preloaded.turns and (preloaded.brief is None or not preloaded.brief.text):
         return False
     for one in chat_ctx.items:
-        if is_memory(one) and not _is_summary(one):
+        if is_memory(one) and not is_summary(one):
             return False
         if isinstance(one, llm.ChatMessage) and not (is_memory(one) or _is_instructions(one)):
             return True
     return True
-
-
-def _is_summary(item: llm.ChatItem) -> bool:
-    return isinstance(item, llm.ChatMessage) and item.extra.get("secondcall") == "summary"
 
 
 def _is_instructions(item: llm.ChatItem) -> bool:

@@ -99,7 +99,11 @@ class ContextKeeper:
         if isinstance(self._buffer, SummarizingBuffer):
             summary = self._buffer.summary() or summary
         chat_ctx.items[:] = condensed(
-            chat_ctx.items, max_tokens=limit, counter=self._counter, summary=summary
+            chat_ctx.items,
+            max_tokens=limit,
+            counter=self._counter,
+            summary=summary,
+            of=self._source.lookup.mark,
         )
 
     def between_replies(self) -> None:
@@ -175,6 +179,7 @@ class ContextKeeper:
             max_tokens=limit,
             counter=self._counter,
             summary=self._summary,
+            of=self._source.lookup.mark,
             covered=covered,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,8 @@ class Lookup:
         session_id: str | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
+        self.mark = secrets.token_hex(8)
+        """Tells what was told of this memory from what was told of another."""
         self._user = user
         self._options = LookupOptions() if options is None else options
         self._session_id = session_id

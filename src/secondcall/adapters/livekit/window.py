@@ -20,11 +20,20 @@ from secondcall.errors import InvalidValue
 if TYPE_CHECKING:
     from secondcall.abc import TokenCounter
 
-__all__ = ["Tally", "WindowOptions", "begins_turn", "condensed", "tokens_of"]
+__all__ = [
+    "Tally",
+    "WindowOptions",
+    "begins_turn",
+    "condensed",
+    "is_summary",
+    "is_summary_of",
+    "tokens_of",
+]
 
 _FRAMING_TOKENS = 4
 _MEDIA_TOKENS = 800
 _JUST_BEFORE_SECONDS = 1e-6
+_OF = "secondcall_of"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +120,12 @@ def condensed(
     max_tokens: int,
     counter: TokenCounter,
     summary: str = "",
+    of: str = "",
     covered: Collection[str] | None = None,
 ) -> list[llm.ChatItem]:
     """The context within ``max_tokens``: instructions and brief, the summary, the newest turns.
 
+    ``of`` is the mark of whose memory the summary is.
     ``covered`` are the ids of user messages that the summary does not stand for, so that the turns
     before the first of them go; ``None`` lets go only of what has no room. The newest turn stays
     even when it has none.
@@ -124,6 +135,7 @@ def condensed(
     room = max_tokens - sum(tokens_of(one, counter) for one in parts.front)
     told = memory_message(summary, created_at=0.0, kind="summary") if summary else None
     if told is not None:
+        told.extra[_OF] = of
         room -= tokens_of(told, counter)
     first = max(first, _fitting(parts.turns, room, counter))
     kept = [one for turn in parts.turns[first:] for one in turn]
@@ -131,6 +143,16 @@ def condensed(
     if told is not None and kept:
         told.created_at = kept[0].created_at - _JUST_BEFORE_SECONDS
     return [*parts.front, *([] if told is None else [told]), *kept]
+
+
+def is_summary(item: llm.ChatItem) -> bool:
+    """Whether an item is the summary of older turns."""
+    return _kind(item) == "summary"
+
+
+def is_summary_of(item: llm.ChatItem, of: str) -> bool:
+    """Whether it is the summary, and of the memory with this mark."""
+    return is_summary(item) and isinstance(item, llm.ChatMessage) and item.extra.get(_OF) == of
 
 
 def _apart(items: Iterable[llm.ChatItem], *, drop_summary: bool) -> _Parts:

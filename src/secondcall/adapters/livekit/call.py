@@ -409,6 +409,8 @@ class LiveCall(Generic[T]):
         """New handles for the caller, and tools that go by them instead of those of ``user_id``."""
         self.user = self._memory.user(self.resolved.caller)
         self.session = await self.user.session(self.session.session_id)
+        if self._held is not None:
+            await self._held.follow()
         if self._tools:
             self._tools.append(self._made_tools())
         for one in self._schemas:

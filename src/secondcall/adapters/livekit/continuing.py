@@ -7,6 +7,7 @@ that neither two calls at once nor a worker that was killed can mix up or block 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -91,7 +92,13 @@ class Held:
         self._session = session
         self._holder = holder
         self._also = also
+        self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="secondcall holds a session")
+
+    async def follow(self) -> None:
+        """The session is another one: hold it now, or as soon as it can be held."""
+        if not self._task.done() and not await self._claimed(_AGAIN_SECONDS):
+            self._changed.set()
 
     async def aclose(self, *, over_seconds: float = 0.0) -> None:
         """Let the session go; for ``over_seconds`` no call continues it. Harmless when repeated."""
@@ -112,12 +119,21 @@ class Held:
 
     async def _run(self) -> None:
         while True:
-            held = False
-            try:
-                async with asyncio.timeout(_BEAT_SECONDS):
-                    held = await self._session().claim(self._holder, seconds=_CLAIM_SECONDS)
-                    if self._also is not None:
-                        await self._also()
-            except Exception as error:  # a live edge: the next beat tries again; it is logged
-                _log.warning("a session is not held", extra={"error": type(error).__name__})
-            await asyncio.sleep(_BEAT_SECONDS if held else _AGAIN_SECONDS)
+            self._changed.clear()
+            held = await self._claimed(_BEAT_SECONDS, self._also)
+            with contextlib.suppress(TimeoutError):
+                seconds = _BEAT_SECONDS if held else _AGAIN_SECONDS
+                await asyncio.wait_for(self._changed.wait(), seconds)
+
+    async def _claimed(
+        self, seconds: float, also: Callable[[], Awaitable[None]] | None = None
+    ) -> bool:
+        held = False
+        try:
+            async with asyncio.timeout(seconds):
+                held = await self._session().claim(self._holder, seconds=_CLAIM_SECONDS)
+                if also is not None:
+                    await also()
+        except Exception as error:  # a live edge: the next beat tries again; it is logged
+            _log.warning("a session is not held", extra={"error": type(error).__name__})
+        return held

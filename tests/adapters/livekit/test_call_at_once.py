@@ -63,7 +63,7 @@ async def test_a_call_that_turned_out_to_be_anothers_is_not_joined_by_another(
                 await a.run(user_input="It is Ben")
                 await until(lambda: first.recorder.progress.store >= 2)
                 async with call(two.ctx, memory, settings=settings) as second:
-                    async with talk(second.agent(Agent(instructions="x")), ["Ho."]) as (b, model):
+                    async with talk(second.agent(Agent(instructions="x")), ["Ho."]) as (b, _):
                         await b.run(user_input="Second call here")
                         await a.run(user_input="First again")
         await asyncio.gather(end(one.ctx), end(two.ctx))

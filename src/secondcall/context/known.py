@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from secondcall.abc import EntryKey
 from secondcall.checks import to_us
+from secondcall.context.nearness import NEAR_WORD, Asked, Nearness, nearness
 from secondcall.context.stale import Note, note_of
 from secondcall.context.then import held_in, spans_of
 from secondcall.facts.chain import holds_at, is_standing, key_of, order
@@ -57,6 +58,8 @@ class Known:
     predicate_numbers: Mapping[str, int]
     vectors: npt.NDArray[np.float32]
     """What each fact means, ``(n, d)``; zeros where there is no vector, none at all without any."""
+    nearness: Nearness
+    """The words of the facts, by their own vectors."""
     numbers: Mapping[str, int]
     """The place of each fact, by its id."""
     chains: Mapping[str, Sequence[Fact]]
@@ -81,6 +84,7 @@ class Known:
         where: Metadata | None = None,
         said: Mapping[ItemKey, float] | None = None,
         answering: Collection[ItemKey] = (),
+        asked: Asked | None = None,
         told: Collection[str] = (),
     ) -> tuple[list[RecalledFact], int]:
         """Facts true at ``at`` that answer ``query``, best first, and how many were withheld.
@@ -90,8 +94,8 @@ class Known:
 
         Whatever was once said of a predicate helps to find what is true of it now: its ended facts,
         and the items that any of them come from. ``said`` has the scores of those, ``answering``
-        are the items that were found. What is to be confirmed comes after what is as near and
-        certain. Facts recorded before ``oldest`` have run out.
+        are the items that were found, ``asked`` the question's words. What is to be confirmed comes
+        after what is as near and certain. Facts recorded before ``oldest`` have run out.
         """
         if not self.facts:
             return [], 0
@@ -125,7 +129,7 @@ class Known:
             number = self.numbers.get(hit.key.id)
             if number is not None:
                 words[number] = _by_words(hit)
-        near = self._near_predicates(vector, words, said or {}, answering, mask)
+        near = self._near_predicates(vector, asked, words, said or {}, answering, mask)
         return self._best(shown, near, self.causes(at), visible, at, limit), withheld
 
     def began(self, words: str, *, at: datetime, visible: Shown) -> datetime | None:
@@ -144,24 +148,28 @@ class Known:
     def _near_predicates(
         self,
         vector: npt.NDArray[np.float32] | None,
+        asked: Asked | None,
         words: npt.NDArray[np.float32],
         said: Mapping[ItemKey, float],
         answering: Collection[ItemKey],
         visible: npt.NDArray[np.bool_],
     ) -> npt.NDArray[np.float32]:
-        """How near each predicate is, below 0 for one that does not answer: by words, by meaning,
-        or since one of its facts was told in a conversation of which something was found."""
-        meaning = np.zeros(len(self.facts), np.float32)
+        """How near each predicate is, below 0 for one that does not answer: by words, by a word
+        near to one of the question, by meaning, or since one of its facts was told in a
+        conversation of which something was found, if its meaning is not turned away."""
+        meaning, nearest = self.nearness.of(asked)
         if vector is not None and self.vectors.shape[1:] == vector.shape:
-            meaning = np.vecdot(self.vectors, vector)
+            meaning = np.maximum(meaning, np.vecdot(self.vectors, vector))
         source = np.zeros(len(self.facts), np.float32)
         for item, score in said.items():
             for fact in self.by_source[item]:
                 number = self.numbers[fact.id]
                 source[number] = max(source[number], score)
-        answers = (words > 0) | (meaning >= _LEAST_MEANING)
+        beside = np.zeros(len(self.facts), np.bool_)
         for session in {item[:2] for item in answering}:
-            answers[[self.numbers[name] for name in self.by_session.get(session, ())]] = True
+            beside[[self.numbers[name] for name in self.by_session.get(session, ())]] = True
+        answers = (words > 0) | (nearest >= NEAR_WORD) | (meaning >= _LEAST_MEANING)
+        answers |= beside & (meaning >= 0)
         count = int(self.predicates.max(initial=-1)) + 1
         score = np.zeros(count, np.float32)
         np.maximum.at(
@@ -278,10 +286,12 @@ def know(
     sensitive_items: frozenset[ItemKey],
     *,
     vectors: Mapping[str, npt.NDArray[np.float32]] | None = None,
+    words: Mapping[str, npt.NDArray[np.float32]] | None = None,
     hashed: Callable[[ItemKey], int] = hash,
 ) -> Known:
     """Make the view of ``facts`` (all that were ever held, ended ones included) and of the items
-    that sensitive ones come or came from. ``vectors`` are those of ``fact_text``, by fact id;
+    that sensitive ones come or came from. ``vectors`` are those of ``fact_text``, by fact id,
+    ``words`` those of ``texts_of`` (``context/nearness.py``);
     ``hashed`` gives the hash by which the user's index knows an item."""
     held = joined(facts)
     index = UserIndex(embedder_id=None)
@@ -306,6 +316,7 @@ def know(
         predicates=np.array(predicates, np.int64),
         predicate_numbers=numbers,
         vectors=_matrix(held, vectors or {}),
+        nearness=nearness(held, words or {}),
         numbers={fact.id: number for number, fact in enumerate(held)},
         chains=chains,
         sensitive_items=sensitive_items,
@@ -329,6 +340,7 @@ def learn(
     sensitive_items: frozenset[ItemKey],
     *,
     vectors: Mapping[str, npt.NDArray[np.float32]] | None = None,
+    words: Mapping[str, npt.NDArray[np.float32]] | None = None,
     hashed: Callable[[ItemKey], int] = hash,
 ) -> Known:
     """The view that ``know`` would make, made from ``known``: its chains in ``chains`` are as they
@@ -360,6 +372,7 @@ def learn(
         predicates=np.array([number_of[fact.id] for fact in facts], np.int64),
         predicate_numbers=numbers,
         vectors=_matrix(facts, vectors or {}),
+        nearness=nearness(facts, words or {}),
         numbers={fact.id: number for number, fact in enumerate(facts)},
         chains=kept | {key: several for key, several in chains.items() if several},
         sensitive_items=known.sensitive_items | sensitive_items,

@@ -200,10 +200,13 @@ async def _answer(
     sensitive = place.trust == "verified"
     hidden = _hidden(place, known)
     oldest = await place.oldest_fact()
+    news = any(fact.id not in question.told_facts for fact in known.facts)
+    asked = await place.shared.words.of_question(question.query) if news else None
     search = partial(
         known.search,
         question.query,
         vector,
+        asked=asked,
         said=_scores(known, result),
         answering=[item_key(opened.scopes, hit.key) for hit in result.hits or result.unsure],
         at=question.at,

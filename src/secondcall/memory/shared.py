@@ -26,6 +26,7 @@ from secondcall.facts.read import all_facts, chain_facts, joined, sensitive_item
 from secondcall.memory.buffering import Buffers
 from secondcall.memory.extracting import Extracting
 from secondcall.memory.overtaking import OwnWrites
+from secondcall.memory.words import Words
 from secondcall.record.index import OpenIndex, fill_vectors, take_unembedded
 from secondcall.record.retain import POLICY, Retention, policy_in, read_policy
 from secondcall.record.rows import embed
@@ -127,6 +128,7 @@ class Shared:
     fact_vectors: WeakKeyDictionary[OpenIndex, Mapping[str, npt.NDArray[np.float32]]] = field(
         default_factory=lambda: WeakKeyDictionary()
     )
+    words: Words = field(default_factory=Words)
 
     @contextmanager
     def in_flight(self) -> Generator[None]:
@@ -204,7 +206,8 @@ class Shared:
         facts = await all_facts(self.store, opened.scopes)
         hidden = await sensitive_items(self.store, opened.scopes)
         vectors = await self._fact_vectors(opened, facts)
-        return partial(know, facts, hidden, vectors=vectors, hashed=opened.hash_of)
+        words = await self.words.of_facts(opened, facts[-_FACTS_WITH_VECTORS:])
+        return partial(know, facts, hidden, vectors=vectors, words=words, hashed=opened.hash_of)
 
     async def _with_changes(
         self,
@@ -224,8 +227,12 @@ class Shared:
         chains = {key: joined(facts) for key, facts in zip(keys, found, strict=True)}
         facts = with_chains(base, chains)
         vectors = await self._fact_vectors(opened, facts)
+        words = await self.words.of_facts(opened, facts[-_FACTS_WITH_VECTORS:])
         withheld = frozenset[ItemKey]().union(*hidden)
-        return partial(learn, base, chains, facts, withheld, vectors=vectors, hashed=opened.hash_of)
+        hashed = opened.hash_of
+        return partial(
+            learn, base, chains, facts, withheld, vectors=vectors, words=words, hashed=hashed
+        )
 
     async def _fact_vectors(
         self, opened: OpenIndex, facts: Sequence[Fact]

@@ -18,7 +18,7 @@ import Stemmer
 
 from secondcall.recall._stopwords import STOP_WORDS
 
-__all__ = ["ANALYZER_ID", "Analyzer", "stem", "terms"]
+__all__ = ["ANALYZER_ID", "Analyzer", "is_stop_word", "stem", "terms"]
 
 ANALYZER_ID = "words-1"
 

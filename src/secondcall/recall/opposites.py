@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-__all__ = ["PARTICLES", "Form", "Lexicon", "lexicon"]
+from secondcall.recall.sides import Stance
+
+__all__ = ["ANY", "PARTICLES", "Form", "Lexicon", "attitude_words", "lexicon"]
 
 PARTICLES = frozenset(
     ("on", "off", "up", "down", "in", "out", "back", "away", "over", "forward", "aside")
 )
+ANY = "_"
+"""Stands for any one word."""
+_ATTITUDE = "like-dislike"
 _LEAST_LETTERS = 2
+_PARTED = 3
 _Sides = Mapping[tuple[str, ...], Mapping[str, int]]
 
 
@@ -79,7 +85,22 @@ def lexicon() -> Lexicon:
                 known[kind] = side
                 if "verbs" not in flags:
                     nouns.setdefault(words, {})[kind] = side
+    _join_parted(sides)
     return Lexicon(_by_first_word(sides, nouns), frozenset(general), _single_words(sides))
+
+
+def attitude_words(wanted: Stance) -> Sequence[str]:
+    """Words by which somebody says the liking or disliking that a question asks for."""
+    sign = wanted.get(_ATTITUDE, 0)
+    return lexicon().single.get((_ATTITUDE, sign), ()) if sign else ()
+
+
+def _join_parted(sides: dict[tuple[str, ...], dict[str, int]]) -> None:
+    """ "Take _ out" also means what "take out" does, which may be parted."""
+    for words, several in sides.items():
+        if len(words) == _PARTED and words[1] == ANY and words[2] in PARTICLES:
+            together = sides.get((words[0], words[2]), {})
+            several |= {kind: side for kind, side in together.items() if kind not in several}
 
 
 def _single_words(sides: _Sides) -> dict[tuple[str, int], list[str]]:

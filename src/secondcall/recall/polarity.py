@@ -11,16 +11,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from secondcall.recall.analyze import is_stop_word, stem
-from secondcall.recall.opposites import Form, lexicon
+from secondcall.recall.opposites import ANY, Form, lexicon
 from secondcall.recall.sides import GENERAL, WORD, Stance
 
 __all__ = [
-    "attitude_words",
+    "asks",
     "intent",
     "looks_further",
     "may_deny",
+    "speaks_against",
     "stance",
 ]
 
@@ -29,13 +31,13 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_ATTITUDE = "like-dislike"
 _MAX_CHARACTERS = 1_200
 _REACH = 7
-_ANY = "_"
 _DENIED_WORDS = 4
 _DERIVED = 2
 """The sign of a word that is only read from another's prefix."""
+_CATEGORY = 2
+"""And that of a word which an answer need not have."""
 _DENIES = _words("not never cannot longer without")
 _RATHER = {"of": "instead", "than": "rather"}
 _CHOOSING = _words("choose chose chosen pick picked prefer preferred take took")
@@ -141,22 +143,35 @@ def intent(question: str) -> Stance:
     if loose and not any(not kind.startswith(WORD) for kind, _ in signs):
         signs = [*signs, (GENERAL, -1)]
     wanted = _joined([*signs, *_permission(tokens, signs)])
+    for name in _asked_kinds_of_thing(tokens):
+        if name in wanted:
+            wanted[name] *= _CATEGORY
     if _EVENT.search(question) is not None and all(kind.startswith(WORD) for kind in wanted):
         wanted[GENERAL] = 1
     return wanted
+
+
+def _asked_kinds_of_thing(tokens: Sequence[str]) -> Iterator[str]:
+    """The words for the kind of thing that is asked for: an answer to "which drink can't I ...?"
+    says "tea", and need not say "drink"."""
+    for word, following, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if word in _WHICH and following not in _AUXILIARIES and after in _AUXILIARIES | _PRONOUNS:
+            yield f"{WORD}{stem(following)}"
 
 
 def _permission(
     tokens: Sequence[str], signs: Sequence[tuple[str, int]]
 ) -> Sequence[tuple[str, int]]:
     """ "When may children go in?", "where can the dog not come?": of somebody else, and when it
-    asks for nothing else, it is whether that is allowed."""
-    if not tokens or tokens[0] not in _ASKS_WHERE or any(kind[0] != WORD for kind, _ in signs):
+    asks for nothing else or denies, it is whether that is allowed."""
+    if not tokens or tokens[0] not in _ASKS_WHERE:
         return ()
+    acts = any(kind[0] != WORD for kind, _ in signs)
     for place, word in enumerate(tokens[:-1]):
         if word in _PERMITS and tokens[place + 1] not in _PRONOUNS:
             denied = any(_negates(tokens, n) for n in range(place, len(tokens)))
-            return [("allow-forbid", -1 if denied else 1)]
+            if denied or not acts:
+                return [("allow-forbid", -1 if denied else 1)]
     return ()
 
 
@@ -169,10 +184,15 @@ def _uninverted(tokens: Sequence[str]) -> list[str]:
     return found
 
 
-def attitude_words(wanted: Stance) -> Sequence[str]:
-    """Words by which somebody says the liking or disliking that a question asks for."""
-    sign = wanted.get(_ATTITUDE, 0)
-    return lexicon().single.get((_ATTITUDE, sign), ()) if sign else ()
+def asks(text: str) -> bool:
+    """Whether a text is a question whose answer is yes or no: "can he have breakfast"."""
+    if len(text) > _MAX_CHARACTERS:
+        return False
+    tokens = _tokens(text)
+    return not _QUESTION_WORDS & set(tokens) and any(
+        word in _AUXILIARIES and following in _PRONOUNS and following != "you"
+        for word, following in pairwise(tokens)
+    )
 
 
 def may_deny(text: str, wanted: Stance) -> bool:
@@ -197,6 +217,17 @@ def _follows_denial(tokens: Sequence[str], wanted: Stance) -> bool:
             if _names(token)[0][0] in wanted:
                 return True
     return False
+
+
+def speaks_against(text: str, wanted: Stance) -> bool:
+    """Whether a clause that shares a word with a question is against something, where the question
+    asks for an event: "the kitchen loan was turned down" for "which loan did I get?"."""
+    return wanted.get(GENERAL, 0) > 0 and any(
+        _joined(clause).get(GENERAL, 0) < 0
+        for clauses in _sentences(text)
+        for clause in clauses
+        if _shares(clause, wanted)
+    )
 
 
 def looks_further(wanted: Stance) -> bool:
@@ -241,15 +272,15 @@ def _sentences(text: str) -> Sequence[Sequence[Sequence[tuple[str, int]]]]:
         clauses: list[list[tuple[str, int]]] = []
         for clause in _clauses(_tokens(one)):
             signs, loose, denied = _signs(clause)
-            if loose or denied:
-                signs += [*denied, *_against(signs, loose, denied)]
+            if loose or denied is not None:
+                signs += [*(denied or ()), *_against(signs, loose, denied is not None)]
             clauses.append(signs)
         found.append(clauses)
     return found
 
 
 def _against(
-    signs: Sequence[tuple[str, int]], loose: bool, denied: Sequence[tuple[str, int]]
+    signs: Sequence[tuple[str, int]], loose: bool, denied: bool
 ) -> Sequence[tuple[str, int]]:
     """Against something in general: by a negation that turns nothing else, or by the denial of an
     action that by itself is neither for nor against."""
@@ -275,15 +306,16 @@ def _tokens(text: str) -> list[str]:
 
 def _signs(
     clause: Sequence[str],
-) -> tuple[list[tuple[str, int]], bool, list[tuple[str, int]]]:
+) -> tuple[list[tuple[str, int]], bool, list[tuple[str, int]] | None]:
     """The sides that a clause takes, whether a negation was left that turns no action, and the
-    words of the actions that are denied: "won't pay for it" against "what will they pay?"."""
+    words of the actions that are denied, if any is: "won't pay for it" against "what will they
+    pay?"."""
     actions, plain, loose = _actions(clause)
     found = _led(clause, actions) if actions else []
     found += _plain_words(clause, plain)
     words = [clause[action.place] for action in actions if action.turned]
     denied = [(f"{WORD}{stem(word)}", -1) for word in words if not is_stop_word(word)]
-    return found, loose, denied
+    return found, loose, denied if words else None
 
 
 def _clauses(tokens: Sequence[str]) -> Iterator[list[str]]:
@@ -412,7 +444,7 @@ def _form_at(clause: Sequence[str], place: int) -> tuple[Sequence[tuple[str, int
         return (), 0
     following = clause[place + 1] if place + 1 < len(clause) else ""
     for form in forms:
-        if form.rest and form.rest[0] != following and form.rest[0] != _ANY:
+        if form.rest and form.rest[0] != following and form.rest[0] != ANY:
             length = _apart(form.rest[0], clause, place) if form.parted else 0
         else:
             length = _fits(form, clause, place)
@@ -429,7 +461,7 @@ def _fits(form: Form, clause: Sequence[str], place: int) -> int:
     rest = form.rest
     following = clause[place + 1 : place + 1 + len(rest)]
     whole = len(following) == len(rest) and all(
-        one in (other, _ANY) for one, other in zip(rest, following, strict=True)
+        one in (other, ANY) for one, other in zip(rest, following, strict=True)
     )
     return 1 + len(rest) if whole else 0
 

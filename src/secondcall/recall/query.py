@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Literal
 
 from secondcall.recall.analyze import Analyzer, term_hash, terms
-from secondcall.recall.polarity import attitude_words, intent, looks_further
+from secondcall.recall.opposites import attitude_words
+from secondcall.recall.polarity import intent, looks_further
 from secondcall.recall.related import NEAREST, RELATED, related
 from secondcall.recall.talks import Talk, anchors, order, talk, without_times
 from secondcall.recall.times import TimeHint, time_hints

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secondcall.context.known import Known, know, learn, with_chains
+from secondcall.context.nearness import Asked, texts_of
 from secondcall.facts.chain import end, holds_at, insert, key_of
 from secondcall.facts.read import joined
 from secondcall.types import Fact, ItemKey
@@ -53,6 +54,12 @@ def _vectors(facts: Sequence[Fact]) -> Mapping[str, npt.NDArray[np.float32]]:
     return {fact.id: _vector(fact) for fact in facts if fact.id != "fact_2"}
 
 
+def _words(facts: Sequence[Fact]) -> Mapping[str, npt.NDArray[np.float32]]:
+    rng = np.random.default_rng(3)
+    texts = sorted({text for fact in facts for text in texts_of(fact)})
+    return dict(zip(texts, rng.normal(size=(len(texts), 8)).astype(np.float32), strict=True))
+
+
 def _hidden(facts: Sequence[Fact]) -> frozenset[ItemKey]:
     return frozenset(source for fact in facts if fact.sensitive for source in fact.sources)
 
@@ -87,6 +94,7 @@ def _answers(known: Known, vector: npt.NDArray[np.float32]) -> list[object]:
                 sensitive=sensitive,
                 said=said,
                 answering=[_item(1)],
+                asked=Asked(vector, np.stack([vector, -vector])),
             )
             found.append(([(one.fact, one.score) for one in facts], withheld))
     return found
@@ -136,11 +144,12 @@ def test_a_view_made_from_changes_is_the_one_made_anew(
             touched.add(key)
             chains[key] = _changed(chains.get(key, []), what, fact)
         facts = [fact for several in chains.values() for fact in several]
-        anew = know(facts, _hidden(facts), vectors=_vectors(facts), hashed=hash)
+        anew = know(facts, _hidden(facts), vectors=_vectors(facts), words=_words(facts))
         changed = {key: joined(chains[key]) for key in touched}
         held = with_chains(known, changed)
         fresh = [fact for several in changed.values() for fact in several]
-        known = learn(known, changed, held, _hidden(fresh), vectors=_vectors(facts), hashed=hash)
+        vectors, words = _vectors(facts), _words(facts)
+        known = learn(known, changed, held, _hidden(fresh), vectors=vectors, words=words)
         _same(known, anew)
         vector = _vector(_fact(1, "drink", 0, 0))
         if known.sensitive_items == anew.sensitive_items:

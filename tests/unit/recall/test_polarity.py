@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secondcall.recall.opposites import lexicon
-from secondcall.recall.polarity import intent, looks_further, may_deny, stance
+from secondcall.recall.polarity import asks, intent, looks_further, may_deny, speaks_against, stance
 from secondcall.recall.sides import agreement, denies, names_the_same, opposition
 
 
@@ -161,3 +161,56 @@ def test_what_is_said_does_not_oppose_itself_without_negation(text: str) -> None
     """A text whose stance is clear agrees with its own words as a question."""
     wanted = {kind: sign for kind, sign in stance(text, {}).items() if sign}
     assert opposition(wanted, stance(text, wanted)) == 0 or not all(stance(text, wanted).values())
+
+
+def test_the_kind_of_thing_that_is_asked_for_need_not_be_named() -> None:
+    """ "Which drink can't I stand?" is answered by "tea": the word counts if it is there, and is
+    not missed if it is not."""
+    wanted = intent("which drink can't I stand?")
+    assert names_the_same(wanted, stance("beetroot juice turns my stomach", wanted))
+    wanted = intent("which plants did I dig out?")
+    assert opposition(wanted, stance("I planted roses", wanted)) == 1.0
+    assert agreement(wanted, stance("I ripped out the hedge", wanted)) == 1.0
+    wanted = intent("when did I water the plants?")
+    assert not names_the_same(wanted, stance("I called the plumber", wanted))
+
+
+def test_where_somebody_must_not_do_something_asks_for_what_is_forbidden() -> None:
+    """Also where the action has an opposite of its own."""
+    wanted = intent("where can the children not come in?")
+    assert opposition(wanted, stance("children are welcome in the cellar", wanted)) == 1.0
+
+
+def test_a_parted_form_means_what_it_means_together() -> None:
+    """ "Took it out" takes the sides of "took out" and of "took _ off" alike."""
+    wanted = intent("how much did I put in the box?")
+    assert opposition(wanted, stance("I took it out of the box again", wanted)) == 1.0
+
+
+def test_nobody_denies_an_action_of_plain_words() -> None:
+    """ "Nobody gets in" denies something, though getting is neither for nor against."""
+    wanted = intent("where can the children not come in?")
+    assert denies(stance("Nobody under eighteen gets into the casino.", wanted))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("can he have breakfast before the test", True),
+        ("and for the second one, is it open on Sundays?", True),
+        ("could you block my card", False),
+        ("when does it open?", False),
+        ("he can have breakfast", False),
+    ],
+)
+def test_questions_of_yes_or_no(text: str, expected: bool) -> None:
+    """A question asks for yes or no by an auxiliary before its subject; a request does not."""
+    assert asks(text) is expected
+
+
+def test_a_clause_against_the_thing_speaks_against_an_event() -> None:
+    """Only where the question asks for an event, and only in the clause that names its thing."""
+    wanted = intent("which loan did they give me?")
+    assert speaks_against("the kitchen loan was turned down", wanted)
+    assert not speaks_against("I have a loan, and the parcel was turned down", wanted)
+    assert not speaks_against("the kitchen loan was turned down", intent("tell me of the loan"))

@@ -20,11 +20,12 @@ class _Letters:
     id = "letters"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked = self.read = 0
 
     def count(self, text: str) -> int:
         """One token a letter."""
         self.asked += 1
+        self.read += len(text)
         return len(text)
 
 
@@ -43,6 +44,15 @@ def _output(call_id: str, at: float, text: str = "found") -> llm.FunctionCallOut
     return llm.FunctionCallOutput(
         call_id=call_id, name="look", output=text, is_error=False, created_at=at
     )
+
+
+@pytest.mark.parametrize("length", [20_000, 20_001, 3_000_000])
+def test_counting_a_very_long_text_costs_no_more_than_counting_a_long_one(length: int) -> None:
+    """What a reply waits for is bounded; the count is near to that of the whole text."""
+    counter: Any = _Letters()
+    counted = tokens_of(_message("user", "x" * length, 1.0), counter)
+    assert counter.read <= 20_000
+    assert abs(counted - length) <= 10
 
 
 SYSTEM = _message("system", "Be brief.", 0.0, id="lk.agent_task.instructions")

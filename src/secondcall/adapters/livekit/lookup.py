@@ -39,6 +39,8 @@ _JUST_BEFORE_SECONDS = 1e-6
 _IN_RECALL = 0.9
 """The part of the deadline that recall itself has; with the rest what it found is rendered."""
 _MAX_QUERY_CHARACTERS = 2_000
+_MAX_WORDS_CHARACTERS = 4_000
+"""Of a turn its last so many are compared with what was heard of it."""
 _MIN_EARLY_LETTERS = 6
 _EARLY_SECONDS = 1.0
 _HEARD_SECONDS = 0.03
@@ -294,7 +296,7 @@ class Lookup:
         return self._result(turn, search)
 
     def _begin(self, message: llm.ChatMessage) -> _Turn:
-        text = (message.text_content or "").strip()
+        text = (message.text_content or "")[-_MAX_WORDS_CHARACTERS:].strip()
         search: _Search | None = None
         if text and not self._off():
             words = words_of(text)

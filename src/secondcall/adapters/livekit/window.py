@@ -34,6 +34,8 @@ _FRAMING_TOKENS = 4
 _MEDIA_TOKENS = 800
 _JUST_BEFORE_SECONDS = 1e-6
 _OF = "secondcall_of"
+_COUNTED_CHARACTERS = 20_000
+_PIECES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +63,27 @@ class WindowOptions:
         return int(self.max_tokens * self.keep)
 
 
+def _count(text: str, counter: TokenCounter) -> int:
+    """The tokens of a text; of a very long one as many as ten pieces of it have on average, since
+    a reply waits for it."""
+    if len(text) <= _COUNTED_CHARACTERS:
+        return counter.count(text)
+    step, piece = len(text) // _PIECES, _COUNTED_CHARACTERS // _PIECES
+    counted = sum(counter.count(text[n * step : n * step + piece]) for n in range(_PIECES))
+    return counted * len(text) // (piece * _PIECES)
+
+
 def tokens_of(item: llm.ChatItem, counter: TokenCounter) -> int:
     """What an item takes; handoffs and configuration updates are not sent to a model."""
     if isinstance(item, llm.ChatMessage):
         texts = [one for one in item.content if isinstance(one, str)]
         media = len(item.content) - len(texts)
-        return sum(map(counter.count, texts)) + media * _MEDIA_TOKENS + _FRAMING_TOKENS
+        counted = sum(_count(one, counter) for one in texts)
+        return counted + media * _MEDIA_TOKENS + _FRAMING_TOKENS
     if isinstance(item, llm.FunctionCall):
-        return counter.count(item.name) + counter.count(item.arguments) + _FRAMING_TOKENS
+        return counter.count(item.name) + _count(item.arguments, counter) + _FRAMING_TOKENS
     if isinstance(item, llm.FunctionCallOutput):
-        return counter.count(item.output) + _FRAMING_TOKENS
+        return _count(item.output, counter) + _FRAMING_TOKENS
     return 0
 
 

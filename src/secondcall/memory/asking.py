@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 import anyio.to_thread
 
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from secondcall.record.retain import Retention
 
 __all__ = ["LATE", "Question", "ask", "clamp_query"]
+
+RankedT = TypeVar("RankedT", Hit, RecalledItem)
 
 _log = logging.getLogger("secondcall")
 _INLINE_ROWS = 4_000
@@ -315,7 +317,7 @@ async def _found(
         hits = _screened(question, seen, hits, visible)[:taken]
         more = len(hits) > question.limit
         fetched = await fetch(place, seen.opened.scopes, seen.policy, hits, read=read, alone=more)
-        items = for_and_against(fetched, wanted)
+        items = _current_first(question, seen, for_and_against(fetched, wanted), visible)
         if len(items) >= question.limit or len(result.hits) < wide:
             items = items[: question.limit]
             if more:
@@ -342,6 +344,21 @@ def _screened(question: Question, seen: _Seen, hits: Sequence[Hit], visible: Sho
         notes = known.notes(keys, at=question.at, visible=visible)
         ended = {key: note.text for key, note in notes.items() if note.whole}
         order = [key for key, _ in screen(order, ended, mode="drop")]
+    return _rescored([by_key[key] for key in order])
+
+
+def _current_first(
+    question: Question, seen: _Seen, items: Sequence[RecalledItem], visible: Shown
+) -> list[RecalledItem]:
+    """The items with what states the fact that holds before what states its ended ones, whatever
+    side they take."""
+    known = seen.known
+    keys = [item.key for item in items if item.key in known.by_source]
+    if not keys or not question.prefer_current or not _about_now(question):
+        return list(items)
+    states = {key: known.states(key, at=question.at, visible=visible) for key in keys}
+    by_key = {item.key: item for item in items}
+    order = current_first(list(by_key), states, limit=question.limit)
     return _rescored([by_key[key] for key in order])
 
 
@@ -373,16 +390,16 @@ def _scores(known: Known, result: SearchResult) -> dict[ItemKey, float]:
     return {item: result.also[name] for item, name in known.hashed.items() if name in result.also}
 
 
-def _rescored(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits with scores that do not rise: one that was moved up has that of the next."""
-    found: list[Hit] = []
+def _rescored(ranked: Sequence[RankedT]) -> list[RankedT]:
+    """The same with scores that do not rise: one that was moved up has that of the next."""
+    found: list[RankedT] = []
     least = float("-inf")
-    for hit in reversed(hits):
-        if hit.score < least:
-            raised = round(least - hit.score, 6)
-            hit = replace(hit, score=least, features={**hit.features, "current": raised})
-        least = hit.score
-        found.append(hit)
+    for one in reversed(ranked):
+        if one.score < least:
+            raised = round(least - one.score + one.features.get("current", 0.0), 6)
+            one = replace(one, score=least, features={**one.features, "current": raised})
+        least = one.score
+        found.append(one)
     return found[::-1]
 
 

@@ -43,6 +43,7 @@ _STATES = {
 }
 _EMBEDDERS = {
     "static": ("secondcall.embedders.static", "StaticEmbedder"),
+    "maxsim": ("secondcall.embedders.maxsim", "MaxSimEmbedder"),
     "onnx": ("secondcall.embedders.onnx", "OnnxEmbedder"),
     "sentence-transformers": (
         "secondcall.embedders.sentence_transformers",

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "secondcall"
 
 GROUND = frozenset({"types", "errors"})
-PORTS = GROUND | {"abc", "abc_state", "checks", "races", "usage"}
+PORTS = GROUND | {"abc", "abc_state", "abc_tokens", "checks", "races", "usage"}
 ROOMS = frozenset(
     {"identity", "record", "facts", "recall", "shortterm", "state", "context", "telemetry"}
 )
@@ -29,13 +29,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "checks": GROUND,
     "abc": GROUND,
     "abc_state": GROUND | {"abc"},
+    "abc_tokens": GROUND | {"abc"},
     "races": frozenset(),
     "usage": GROUND,
     "telemetry": GROUND,
     "config": GROUND | {"checks"},
     "registry": PORTS | {"embedders"},
     "stores": GROUND | {"abc", "abc_state"},
-    "embedders": GROUND | {"abc", "usage"},
+    "embedders": GROUND | {"abc", "abc_tokens", "usage"},
     "models": GROUND | {"abc", "usage"},
     "identity": PORTS | {"telemetry"},
     "facts": PORTS | {"telemetry"},

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +16,11 @@ from secondcall import telemetry
 from secondcall.abc import EntryKey, Scope
 from secondcall.checks import from_us
 from secondcall.context.answer import answer, mark_stale
-from secondcall.errors import EmbedderError, InvalidValue
+from secondcall.errors import InvalidValue
 from secondcall.memory.extracting import note_recalled
 from secondcall.memory.fetching import ReadEntries, fetch, with_neighbours
 from secondcall.memory.looking import Looking
+from secondcall.memory.meaning import Meaning, meaning_of
 from secondcall.memory.reordering import for_and_against, width
 from secondcall.memory.screening import Screen, screened
 from secondcall.memory.warming import are_words_loaded, load_words
@@ -44,9 +43,6 @@ from secondcall.types import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from secondcall.context.known import Known, Shown
     from secondcall.memory.shared import Place
     from secondcall.recall.index import Neighbours, SearchResult
@@ -56,14 +52,10 @@ __all__ = ["LATE", "Question", "ask", "clamp_query"]
 
 RankedT = TypeVar("RankedT", Hit, RecalledItem)
 
-_log = logging.getLogger("secondcall")
 _INLINE_ROWS = 4_000
 """A search over so few rows takes about a millisecond: less than it is worth to leave the loop."""
 _INLINE_FACTS = 200
 _INLINE_CHARACTERS = 2_000
-_EMBED_CHARACTERS = 8_000
-_LONG_CHARACTERS = 1_000
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _QUERY_CHARACTERS = 20_000
 _WIDE = 4
 _LEAST_WIDE = 20
@@ -184,10 +176,10 @@ async def _answer(
             looking.begin()
         if not are_words_loaded():
             await anyio.to_thread.run_sync(load_words)
-        vector = await _query_vector(place, question, until)
+        meaning = await meaning_of(place, question.query, until)
         early = None
         if seen is not None:
-            early = await _found(place, question, vector, seen, read=looking.entries)
+            early = await _found(place, question, meaning, seen, read=looking.entries)
         opened, stale = await looking.done()
     finally:
         looking.cancel()
@@ -197,7 +189,7 @@ async def _answer(
     known = await place.shared.known_of(opened)
     now_seen = _Seen(opened, dict(opened.applied), known, await place.retention())
     if early is None or now_seen != seen:
-        early = await _found(place, question, vector, now_seen)
+        early = await _found(place, question, meaning, now_seen)
     result, items = early
     sensitive = place.trust == "verified"
     hidden = _hidden(place, known)
@@ -207,7 +199,7 @@ async def _answer(
     search = partial(
         known.search,
         question.query,
-        vector,
+        meaning.vector,
         asked=asked,
         said=_scores(known, result),
         answering=[item_key(opened.scopes, hit.key) for hit in result.hits or result.unsure],
@@ -264,39 +256,10 @@ def _finish(place: Place, question: Question, started: float) -> partial[Recalle
     )
 
 
-def _meant(query: str) -> str:
-    """What of a query is embedded: of a long one, each sentence once, as far as fits."""
-    if len(query) > _LONG_CHARACTERS:
-        query = " ".join(dict.fromkeys(_SENTENCE.split(query)))
-    return query[:_EMBED_CHARACTERS]
-
-
-async def _query_vector(
-    place: Place, question: Question, until: float | None
-) -> npt.NDArray[np.float32] | None:
-    """The query's vector; a model that fails or is late leaves the search to the words."""
-    if not question.query.strip():
-        return None
-    embedder = place.shared.embedder
-    if embedder.local:
-        return await embedder.embed_query(_meant(question.query))
-    timeout = None if until is None else max(0.0, until - time.perf_counter())
-    try:
-        async with asyncio.timeout(timeout):
-            with place.metered("recall"):
-                return await embedder.embed_query(_meant(question.query))
-    except (EmbedderError, TimeoutError) as error:
-        _log.warning(
-            "the query could not be embedded; searched by words only",
-            extra={"error": type(error).__name__},
-        )
-        return None
-
-
 async def _found(
     place: Place,
     question: Question,
-    vector: npt.NDArray[np.float32] | None,
+    meaning: Meaning,
     seen: _Seen,
     *,
     read: ReadEntries | None = None,
@@ -310,7 +273,7 @@ async def _found(
     while True:
         taken = width(limit, wanted)
         wide = max(_WIDE * limit, _LEAST_WIDE, taken) if seen.known.by_source else taken
-        result = await _search(place, question, vector, seen, wide)
+        result = await _search(place, question, meaning, seen, wide)
         hits = list(result.hits)
         if len(hits) < question.limit and question.by == "message":
             hits += _of_the_same(seen, result, visible)
@@ -411,7 +374,7 @@ def _about_now(question: Question) -> bool:
 async def _search(
     place: Place,
     question: Question,
-    vector: npt.NDArray[np.float32] | None,
+    meaning: Meaning,
     seen: _Seen,
     limit: int,
 ) -> SearchResult:
@@ -421,7 +384,8 @@ async def _search(
     search = partial(
         opened.index.search,
         question.query,
-        vector,
+        meaning.vector,
+        query_tokens=meaning.tokens,
         at=question.at,
         limit=limit,
         by=question.by,

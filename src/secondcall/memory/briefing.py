@@ -140,7 +140,7 @@ def _shown_recaps(
 
 
 async def _load_index(place: Place) -> None:
-    await place.shared.cache.fresh(await place.scopes())
+    place.embed_waiting(await place.shared.cache.fresh(await place.scopes()))
 
 
 async def _facts(place: Place, limit: int) -> list[Fact]:

@@ -442,15 +442,21 @@ class Place:
                     ("seal", scope),
                     lambda scope=scope, epoch=epoch: shared.sealer.seal(scope, epoch),
                 )
+        self.embed_waiting(opened)
+
+    def embed_waiting(self, opened: OpenIndex) -> None:
+        """Have a model that is not local embed in the background what was said since the last
+        segment."""
         if opened.without_vectors:
-            shared.background.start(("embed", opened.scopes), lambda: self._embed(opened))
+            background = self.shared.background
+            background.start(("embed", opened.scopes), lambda: self._embed(opened))
 
     async def _embed(self, opened: OpenIndex) -> None:
         rows = take_unembedded(opened)
         if rows:
             with self.metered("recall", ""):
-                vectors = await embed(rows, self.shared.embedder, self.shared.sealer.vectors)
-            fill_vectors(opened, rows, vectors)
+                embedded = await embed(rows, self.shared.embedder, self.shared.sealer.vectors)
+            fill_vectors(opened, rows, embedded)
 
     def metered(self, layer: Layer, session_id: str | None = None) -> AbstractContextManager[None]:
         """What models are asked inside is put down to this user; see ``Meter.calls``."""

@@ -81,7 +81,8 @@ class SealedPart:
     def nbytes(self) -> int:
         """About what the segment's arrays take."""
         one = self._segment
-        arrays = (one.vectors, one.scales, one.terms, one.term_starts, one.posting_rows)
+        arrays = [one.vectors, one.scales, one.terms, one.term_starts, one.posting_rows]
+        arrays += [] if one.tokens is None else [one.tokens]
         return sum(part.nbytes for part in (*arrays, one.posting_counts)) + 60 * len(one)
 
     def key(self, row: int) -> EntryKey:
@@ -110,6 +111,10 @@ class SealedPart:
         one = self._segment
         return (one.vectors, one.scales) if one.vectors.shape[1] and len(one) else None
 
+    def tokens(self, rows: npt.NDArray[np.int64]) -> Sequence[Vectors | None]:
+        """The token vectors of each of these rows of the index, ``None`` where there are none."""
+        return self._segment.tokens_of(rows - self.base)
+
 
 class TailPart:
     """Rows that came one by one since, from ``base`` on. Terms point to (row, count) pairs."""
@@ -122,6 +127,8 @@ class TailPart:
         self._posted = 0
         self._vectors: Growing[np.int8] | None = None
         self._scales = Growing(np.float32)
+        self._tokens: dict[int, Vectors] = {}
+        self._token_bytes = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -130,7 +137,13 @@ class TailPart:
     def nbytes(self) -> int:
         """About what the tail takes."""
         vectors = 0 if self._vectors is None else self._vectors.nbytes
-        return vectors + 12 * self._posted + 180 * len(self._postings) + 300 * len(self)
+        return (
+            vectors
+            + self._token_bytes
+            + 12 * self._posted
+            + 180 * len(self._postings)
+            + 300 * len(self)
+        )
 
     def append(self, key: EntryKey, metadata: Metadata, hashes: Sequence[int]) -> None:
         """Add one row at the end."""
@@ -183,6 +196,16 @@ class TailPart:
             self._vectors.extend(np.zeros((len(self._keys), len(vector)), np.int8))
         self._vectors.view[row - self.base] = vector
         self._scales.view[row - self.base] = scale
+
+    def tokens(self, rows: npt.NDArray[np.int64]) -> Sequence[Vectors | None]:
+        """The token vectors of each of these rows of the index, ``None`` where there are none."""
+        return [self._tokens.get(row) for row in rows.tolist()]
+
+    def set_tokens(self, row: int, tokens: Vectors) -> None:
+        """Give a row its token vectors."""
+        if row not in self._tokens:
+            self._tokens[row] = tokens
+            self._token_bytes += tokens.nbytes
 
 
 Part = SealedPart | TailPart

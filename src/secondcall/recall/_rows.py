@@ -64,6 +64,8 @@ class Segment:
     Row *r*'s terms are found through ``term_starts``: the rows of ``terms[i]`` are
     ``posting_rows[term_starts[i]:term_starts[i + 1]]``, ascending, with ``posting_counts`` beside.
     ``vectors`` is ``(rows, dimensions)`` int8 with ``scales`` float32; scale 0 means no vector.
+    Row *r*'s token vectors, where the embedder gave any, are ``tokens[token_starts[r]:
+    token_starts[r + 1]]``, whole numbers of which 127 is 1.
     ``mention_rows`` speak of ``mention_days`` days from ``mention_starts`` on, counted from 1970.
     """
 
@@ -93,6 +95,8 @@ class Segment:
     posting_counts: npt.NDArray[np.uint16]
     vectors: npt.NDArray[np.int8]
     scales: npt.NDArray[np.float32]
+    tokens: npt.NDArray[np.int8] | None = None
+    token_starts: npt.NDArray[np.uint32] | None = None
     mention_rows: npt.NDArray[np.uint32]
     mention_starts: npt.NDArray[np.int32]
     mention_days: npt.NDArray[np.uint16]
@@ -108,6 +112,14 @@ class Segment:
         item_id = self.id_bytes[start:end].decode("utf-8", "surrogatepass")
         session_id = self.sessions[int(self.session_numbers[row])]
         return EntryKey(session_id, KINDS[int(self.kinds[row])], item_id)
+
+    def tokens_of(self, rows: npt.NDArray[np.int64]) -> Sequence[npt.NDArray[np.int8] | None]:
+        """The token vectors of each of these rows ``(count, dimensions)``, ``None`` without any."""
+        tokens, starts = self.tokens, self.token_starts
+        if tokens is None or starts is None:
+            return [None] * len(rows)
+        spans = zip(starts[rows].tolist(), starts[rows + 1].tolist(), strict=True)
+        return [tokens[begin:end] if end > begin else None for begin, end in spans]
 
     def metadata(self) -> dict[int, Metadata]:
         """Metadata by row, only of rows that have some."""

@@ -143,6 +143,14 @@ class Snapshot:
                 joined[term] = Postings(rows=owners, counts=counts)
         return joined
 
+    def tokens(self, rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int8] | None]:
+        """The token vectors of rows, which ascend; ``None`` where there are none."""
+        found: list[npt.NDArray[np.int8] | None] = []
+        ends = [*(part.base for part in self._parts[1:]), self._rows]
+        for part, end in zip(self._parts, ends, strict=True):
+            found += part.tokens(rows[len(found) : np.searchsorted(rows, end)])
+        return found
+
     def allowed(self, wanted: Filter) -> Mask:
         """The live rows that pass the filters."""
         view = self.view

@@ -15,7 +15,16 @@ from secondcall.recall.mentions import Mention, mentions
 from secondcall.recall.smalltalk import is_small_talk
 from secondcall.types import Metadata
 
-__all__ = ["Sections", "Tables", "columns", "joined_columns", "joined_postings", "postings"]
+__all__ = [
+    "Sections",
+    "Tables",
+    "columns",
+    "joined_columns",
+    "joined_postings",
+    "joined_tokens",
+    "postings",
+    "token_sections",
+]
 
 Sections = dict[str, npt.NDArray[Any]]
 Tables = dict[str, list[str]]
@@ -179,6 +188,24 @@ def _joined_metadata(kept: Kept) -> list[tuple[int, Metadata]]:
             found += [(place, known[row]) for place, row in places if row in known]
         base += len(rows)
     return found
+
+
+def token_sections(tokens: Sequence[npt.NDArray[np.int8]]) -> Sections:
+    """The token vectors of rows, one after the other, and where each row's begin."""
+    width = max((one.shape[1] for one in tokens if len(one)), default=0)
+    starts = np.zeros(len(tokens) + 1, "<u4")
+    np.cumsum([len(one) for one in tokens], out=starts[1:])
+    known = [one for one in tokens if len(one)] or [np.empty((0, width), np.int8)]
+    return {"tokens": np.concatenate(known), "token_starts": starts}
+
+
+def joined_tokens(kept: Kept) -> Sections:
+    """Those of the kept rows of several segments; nothing when none of them has any."""
+    if all(one.tokens is None for one, _ in kept):
+        return {}
+    none = np.empty((0, 0), np.int8)
+    several = [tokens for one, rows in kept for tokens in one.tokens_of(rows)]
+    return token_sections([none if one is None else one for one in several])
 
 
 def _vectors(kept: Kept) -> npt.NDArray[np.int8]:

@@ -33,6 +33,7 @@ from secondcall.recall._snapshot import (
 from secondcall.recall.analyze import ANALYZER_ID, Analyzer
 from secondcall.recall.by_session import for_sessions
 from secondcall.recall.explain import reading
+from secondcall.recall.maxsim import QueryTokens, reranked
 from secondcall.recall.newest import DEPTH, newest_first
 from secondcall.recall.query import Query, parse
 from secondcall.recall.rank import Postings, View, echo, score, signals, weighted
@@ -98,8 +99,14 @@ class UserIndex:
             for removal in segment.removals:
                 self._remove(key_hash(removal.key), removal.change)
 
-    def add(self, rows: Sequence[IndexRow], vectors: npt.NDArray[np.float32] | None = None) -> None:
-        """Add rows, with or without vectors ``(len(rows), dimensions)``.
+    def add(
+        self,
+        rows: Sequence[IndexRow],
+        vectors: npt.NDArray[np.float32] | None = None,
+        tokens: Sequence[npt.NDArray[np.int8]] | None = None,
+    ) -> None:
+        """Add rows, with or without vectors ``(len(rows), dimensions)`` and each row's token
+        vectors.
 
         A row whose key is known with a lower change number corrects that entry; with the same
         number it only brings the vector. Older ones change nothing.
@@ -120,6 +127,8 @@ class UserIndex:
                     continue
                 if quantized is not None and quantized[1][place] > 0:
                     self._set_vector(number, quantized[0][place], float(quantized[1][place]))
+                if tokens is not None and len(tokens[place]):
+                    self._set_tokens(number, tokens[place])
 
     def remove(self, entries: Iterable[EntryKey | Removal]) -> None:
         """Mask items. A ``Removal`` spares entries with a higher change number than its own."""
@@ -153,6 +162,7 @@ class UserIndex:
         small_talk: bool = False,
         time: Literal["soft", "hard"] = "soft",
         neighbours: Neighbours = 0,
+        query_tokens: QueryTokens | None = None,
         least_confidence: float = 0.0,
     ) -> SearchResult:
         """The items that answer a question best, as asked at ``at``.
@@ -165,7 +175,8 @@ class UserIndex:
         each; where named people talk, a session's further items count for it. Ties go by later
         time, then item id. Of a question with more than 24 known words the rarest count. With
         ``time`` "hard" only what lies in a time that the question names passes. Below
-        ``least_confidence`` nothing is found. ``also`` has the ``key_hash`` of rows whose
+        ``least_confidence`` nothing is found. With ``query_tokens`` the best rows are ranked once
+        more by the token vectors that they have. ``also`` has the ``key_hash`` of rows whose
         scores are wanted too, found or not.
         """
         if limit < 1:
@@ -200,6 +211,7 @@ class UserIndex:
         scored = score(view, query, postings, query_vector, allowed)
         if scored is None:
             return SearchResult(hits=(), reason_if_empty=_why(query.hashes, query_text))
+        scored = reranked(view, query, postings, query_tokens, snapshot.tokens, scored)
         if by == "session":
             scored = for_sessions(view, scored)
         scores = self._scores_of(also, scored.total, allowed)
@@ -291,6 +303,11 @@ class UserIndex:
         part = next(part for part in reversed(self._parts) if part.base <= row)
         if isinstance(part, TailPart):
             part.set_vector(row, vector, scale)
+
+    def _set_tokens(self, row: int, tokens: npt.NDArray[np.int8]) -> None:
+        part = next(part for part in reversed(self._parts) if part.base <= row)
+        if isinstance(part, TailPart):
+            part.set_tokens(row, tokens)
 
     def _register(self, base: int, segment: Segment) -> None:
         names = segment.key_hashes.tolist()

@@ -8,7 +8,8 @@ record rebuilds it. The blob is::
 
 The header names the ranges, the analyzer, the embedder, and each section's type, shape and place.
 Numbers are little endian. No words are readable in it: terms are hashes; but session ids, item ids,
-speakers and metadata are, so a segment is as private as the record.
+speakers and metadata are, and token vectors, where an embedder gives them, tell words to whoever
+has the model: a segment is as private as the record.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from secondcall.recall._rows import (
     quantize,
     text_hash,
 )
-from secondcall.recall._tables import columns, joined_columns, joined_postings, postings
+from secondcall.recall._tables import (
+    columns,
+    joined_columns,
+    joined_postings,
+    joined_tokens,
+    postings,
+    token_sections,
+)
 from secondcall.recall.analyze import ANALYZER_ID, Analyzer
 
 __all__ = [
@@ -61,16 +69,20 @@ def encode(
     first_change: int,
     last_change: int,
     removals: Sequence[Removal] = (),
+    tokens: Sequence[npt.NDArray[np.int8]] | None = None,
     analyzer: Analyzer | None = None,
 ) -> bytes:
     """The blob of these rows, in the order given. The same input gives the same bytes.
 
     ``vectors`` is ``(len(rows), dimensions)``, zeros where a row has none yet; or ``None``.
+    ``tokens`` has each row's token vectors ``(count, dimensions)``, of an embedder that gives them.
 
     Raises: ``InvalidValue`` when rows and vectors differ in number, or a row is out of range.
     """
     if vectors is not None and (vectors.ndim != 2 or len(vectors) != len(rows)):
         raise InvalidValue(f"{len(rows)} rows came with vectors of shape {vectors.shape}")
+    if tokens is not None and len(tokens) != len(rows):
+        raise InvalidValue(f"{len(rows)} rows came with the token vectors of {len(tokens)}")
     if any(not first_change <= entry.change <= last_change for entry in (*rows, *removals)):
         raise InvalidValue(f"a change number is outside {first_change}..{last_change}")
     quantized, scales = quantize(
@@ -82,6 +94,8 @@ def encode(
     scales = np.where(sections["small_talk"] > 0, np.float32(0), scales)
     sections |= postings(rows, analyzer or _ANALYZER)
     sections |= {"vectors": quantized, "scales": scales}
+    if tokens is not None:
+        sections |= token_sections(tokens)
     header = {
         "first_change": first_change,
         "last_change": last_change,
@@ -132,7 +146,7 @@ def merge(segments: Sequence[Segment], *, dead: Collection[EntryKey] = ()) -> by
     first = ordered[0].first_change
     removals = [removal for segment in ordered for removal in segment.removals]
     sections, tables = joined_columns(kept)
-    sections |= joined_postings(kept)
+    sections |= joined_postings(kept) | joined_tokens(kept)
     header = {
         "first_change": first,
         "last_change": max(segment.last_change for segment in ordered),

@@ -23,7 +23,7 @@ from secondcall.recall.analyze import ANALYZER_ID
 from secondcall.recall.index import UserIndex
 from secondcall.recall.segment import FORMAT_VERSION, IndexRow, Segment, key_hash
 from secondcall.record.manifest import Listed, Manifest, read_manifest
-from secondcall.record.rows import Tail, embed_local, read_tail
+from secondcall.record.rows import Embedded, Tail, embed_local, read_tail
 from secondcall.record.seal import load_segment
 from secondcall.types import ItemKey
 
@@ -213,6 +213,8 @@ class IndexCache:
                 embedder_id=None,
                 vectors=np.zeros((len(segment), 0), np.int8),
                 scales=np.zeros(len(segment), np.float32),
+                tokens=None,
+                token_starts=None,
             )
         if scope == opened.scopes[0]:
             return segment
@@ -283,12 +285,10 @@ class IndexCache:
                 total -= size
 
 
-def fill_vectors(
-    opened: OpenIndex, rows: Sequence[IndexRow], vectors: npt.NDArray[np.float32]
-) -> None:
+def fill_vectors(opened: OpenIndex, rows: Sequence[IndexRow], embedded: Embedded) -> None:
     """Give rows that were indexed by words only their vectors, now that a model made them."""
     with opened.lock:
-        opened.index.add(rows, vectors)
+        opened.index.add(rows, embedded.vectors, embedded.tokens)
 
 
 def take_unembedded(opened: OpenIndex) -> list[IndexRow]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from secondcall.abc_tokens import TokenEmbedder
+from secondcall.recall.maxsim import whole_tokens
 from secondcall.recall.segment import IndexRow, Removal, embedding_text
 from secondcall.recall.smalltalk import is_small_talk
 from secondcall.record.append import words_of
@@ -17,7 +19,7 @@ from secondcall.record.append import words_of
 if TYPE_CHECKING:
     from secondcall.abc import Change, Embedder, Scope, Store
 
-__all__ = ["Tail", "VectorCache", "embed", "embed_local", "read_tail", "to_rows"]
+__all__ = ["Embedded", "Tail", "VectorCache", "embed", "embed_local", "read_tail", "to_rows"]
 
 _PAGE = 512
 _EMBED_CHARACTERS = 8_000
@@ -81,49 +83,73 @@ def _clamped(text: str) -> str:
     return f"{text[:half]} {text[-half:]}"
 
 
+class Embedded(NamedTuple):
+    """Vectors ``(rows, dimensions)``, zeros for small talk, and each row's token vectors where the
+    embedder gives any."""
+
+    vectors: npt.NDArray[np.float32]
+    tokens: Sequence[npt.NDArray[np.int8]] | None = None
+
+
+_Known = tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]
+_NO_TOKENS = np.empty((0, 0), np.int8)
+
+
 class VectorCache:
     """The newest vectors by text, so that the same words are never sent to a model twice."""
 
     def __init__(self, capacity: int = 10_000) -> None:
-        self._vectors: OrderedDict[str, npt.NDArray[np.float32]] = OrderedDict()
+        self._vectors: OrderedDict[str, _Known] = OrderedDict()
         self._capacity = capacity
 
-    def get(self, text: str) -> npt.NDArray[np.float32] | None:
-        """The vector of ``text``, if it is still there."""
+    def get(self, text: str) -> _Known | None:
+        """The vector of ``text`` and those of its tokens, if it is still there."""
         return self._vectors.get(text)
 
-    def put(self, text: str, vector: npt.NDArray[np.float32]) -> None:
-        """Keep a vector, letting go of the oldest."""
-        self._vectors[text] = vector
+    def put(self, text: str, known: _Known) -> None:
+        """Keep the vectors of a text, letting go of the oldest."""
+        self._vectors[text] = known
         while len(self._vectors) > self._capacity:
             self._vectors.popitem(last=False)
 
 
-async def embed(
-    rows: Sequence[IndexRow], embedder: Embedder, cache: VectorCache
-) -> npt.NDArray[np.float32]:
-    """Vectors ``(len(rows), dimensions)``: each different text once, in batches of 64; zeros for
-    small talk.
+async def embed(rows: Sequence[IndexRow], embedder: Embedder, cache: VectorCache) -> Embedded:
+    """The rows' vectors: each different text once, in batches of 64.
 
     Raises: ``EmbedderError``.
     """
     spoken = _spoken(rows)
     texts = _texts([rows[place] for place in spoken])
-    known = {text: vector for text in texts if (vector := cache.get(text)) is not None}
+    known = {text: one for text in texts if (one := cache.get(text)) is not None}
     unknown = [text for text in dict.fromkeys(texts) if text not in known]
     for start in range(0, len(unknown), _BATCH):
         batch = unknown[start : start + _BATCH]
-        for text, vector in zip(batch, await embedder.embed_documents(batch), strict=True):
-            known[text] = vector
-            cache.put(text, vector)
+        for text, one in zip(batch, await _embedded(batch, embedder), strict=True):
+            known[text] = one
+            cache.put(text, one)
     found = np.zeros((len(rows), embedder.dimensions), np.float32)
     if texts:
-        found[spoken] = np.stack([known[text] for text in texts])
-    return found
+        found[spoken] = np.stack([known[text][0] for text in texts])
+    if not isinstance(embedder, TokenEmbedder):
+        return Embedded(found)
+    tokens = [_NO_TOKENS] * len(rows)
+    for place, text in zip(spoken, texts, strict=True):
+        tokens[place] = known[text][1]
+    return Embedded(found, tokens)
+
+
+async def _embedded(texts: Sequence[str], embedder: Embedder) -> Sequence[_Known]:
+    if not isinstance(embedder, TokenEmbedder):
+        return [(vector, _NO_TOKENS) for vector in await embedder.embed_documents(texts)]
+    made = await embedder.embed_document_tokens(texts)
+    return [
+        (vector, whole_tokens(tokens[: embedder.most_tokens]))
+        for vector, tokens in zip(made.vectors, made.tokens, strict=True)
+    ]
 
 
 def embed_local(rows: Sequence[IndexRow], embedder: Embedder) -> npt.NDArray[np.float32]:
-    """The same for an embedder that declares ``local``, without an event loop: for threads."""
+    """The vectors of an embedder that declares ``local``, without an event loop: for threads."""
     spoken = _spoken(rows)
     found = np.zeros((len(rows), embedder.dimensions), np.float32)
     if spoken:

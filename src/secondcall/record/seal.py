@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
-import numpy as np
 
 from secondcall.abc import Batch, EntryKey
 from secondcall.errors import StoreCorrupt, VersionConflict
@@ -22,11 +21,9 @@ from secondcall.recall.analyze import ANALYZER_ID
 from secondcall.recall.segment import FORMAT_VERSION, Segment, decode, encode, merge
 from secondcall.record.manifest import Listed, Manifest, manifest_write, mergeable, read_manifest
 from secondcall.record.retain import REMOVAL_MARK
-from secondcall.record.rows import Tail, VectorCache, embed, embed_local, read_tail
+from secondcall.record.rows import Embedded, Tail, VectorCache, embed, embed_local, read_tail
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from secondcall.abc import Embedder, Epoch, Scope, Store
 
 __all__ = ["SEAL_CHANGES", "Sealer", "load_segment"]
@@ -226,17 +223,18 @@ class Sealer:
             data = await anyio.to_thread.run_sync(self._encode_local, tail, first, last)
         else:
             with self.metered(scope, epoch):
-                vectors = await embed(tail.rows, self.embedder, self.vectors)
-            data = await anyio.to_thread.run_sync(self._encode, tail, first, last, vectors)
+                embedded = await embed(tail.rows, self.embedder, self.vectors)
+            data = await anyio.to_thread.run_sync(self._encode, tail, first, last, embedded)
         return await self._put(scope, epoch, data)
 
     def _encode_local(self, tail: Tail, first: int, last: int) -> bytes:
-        return self._encode(tail, first, last, embed_local(tail.rows, self.embedder))
+        return self._encode(tail, first, last, Embedded(embed_local(tail.rows, self.embedder)))
 
-    def _encode(self, tail: Tail, first: int, last: int, vectors: npt.NDArray[np.float32]) -> bytes:
+    def _encode(self, tail: Tail, first: int, last: int, embedded: Embedded) -> bytes:
         return encode(
             tail.rows,
-            vectors,
+            embedded.vectors,
+            tokens=embedded.tokens,
             embedder_id=self.embedder.id,
             first_change=first,
             last_change=last,

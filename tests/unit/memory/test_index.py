@@ -223,3 +223,19 @@ async def test_many_questions_at_once_share_one_load(url: str) -> None:
     async with Memory.open(url) as memory:
         found = await asyncio.gather(*(_ids(memory, "subject77") for _ in range(50)))
     assert found == [["77"]] * 50
+
+
+async def test_a_call_that_begins_has_its_newest_words_embedded() -> None:
+    """The brief sees to the vectors of what no segment holds, so that the first question finds it
+    by meaning."""
+    embedder = _Remote(LINES)
+    async with Memory.open("memory://", embedder=embedder) as memory:
+        user = memory.user("ann")
+        session = await user.session("s")
+        hound = Message("user", "a hound", id="hound")
+        await session.record(hound, Message("user", "some tea"))
+        await user.brief()
+        await memory.flush()
+        assert embedder.requests == 1
+        found = await user.recall("dog", limit=1)
+        assert [one.key.id for one in found.items] == [hound.id]

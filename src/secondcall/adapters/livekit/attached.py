@@ -32,6 +32,8 @@ _log = logging.getLogger("secondcall.livekit")
 _GIVEN = "_secondcall_given"
 _TELL_SECONDS = 5.0
 """A realtime model whose server does not confirm its context is not waited for any longer."""
+_AGAIN_SECONDS = (1.0, 30.0)
+"""Until it is told again: at first, and at most; each time twice as long, or after a reply."""
 
 
 class AttachedMemory:
@@ -46,6 +48,10 @@ class AttachedMemory:
         self.active = True
         """Whether it is at work; not after the session was closed."""
         self._keeper = ContextKeeper(session, source)
+        self._owes = False
+        self._pause = _AGAIN_SECONDS[0]
+        self._waiting: asyncio.TimerHandle | None = None
+        self._telling: asyncio.Future[bool] | None = None
         session.on("conversation_item_added", self._on_item)
         session.on("user_input_transcribed", self._on_words)
         session.on("agent_state_changed", self._on_state)
@@ -77,6 +83,8 @@ class AttachedMemory:
         self._session.off("close", self._on_close)
         self._source.lookup.cancel()
         self._keeper.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     async def enter(self, agent: Agent) -> None:
         """Before an agent's ``on_enter``: what is loaded is there, or its time is over."""
@@ -85,20 +93,39 @@ class AttachedMemory:
             if self.provide(agent):
                 await self._update(agent)
 
-    async def tell(self) -> None:
+    async def tell(self) -> bool:
         """Give what is known now to the agent that is at work, and to a realtime model, which keeps
-        a context of its own, if it lets that be changed."""
+        a context of its own. Whether it has it; a model that does not take it is told again."""
         with _reported("the agent at work goes on with what it was told before"):
             agent = self._session.current_agent
             self.provide(agent)
             await self._update(agent)
+        return not self._owes
 
     async def _update(self, agent: Agent) -> None:
-        if isinstance(model_of(self._session, agent), llm.RealtimeModel):
+        if not isinstance(model_of(self._session, agent), llm.RealtimeModel):
+            self._owes = False
+            return
+        self._owes = True
+        try:
             async with asyncio.timeout(_TELL_SECONDS):
                 await agent.update_chat_ctx(
                     context_of(agent).copy(), exclude_invalid_function_calls=False
                 )
+            self._owes, self._pause = False, _AGAIN_SECONDS[0]
+        finally:
+            if self._owes and self.active:
+                loop = asyncio.get_running_loop()
+                self._waiting = loop.call_later(self._pause, self._tell_again)
+                self._pause = min(2 * self._pause, _AGAIN_SECONDS[1])
+
+    def _tell_again(self) -> None:
+        """Tell the model at work what it has not taken, if that is not under way."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        if self._owes and self.active and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.ensure_future(self.tell())
 
     async def before_reply(self, agent: Agent, chat_ctx: llm.ChatContext) -> None:
         """Put what memory has into the context of one reply, which is the reply's own copy."""
@@ -176,6 +203,7 @@ class AttachedMemory:
     def _on_state(self, event: AgentStateChangedEvent) -> None:
         with _reported("a long call is not summarised"):
             if event.new_state == "listening":
+                self._tell_again()
                 self._source.lookup.rest()
                 self._keeper.between_replies()
 

@@ -56,6 +56,10 @@ _CONTINUED_SHARE = 0.3
 _CONTINUED_TURNS = 6
 _OWN_SECONDS = 3.0
 _FORGET_SECONDS = 10.0
+_STILL_TOLD = (
+    "a realtime model has not let its context be changed and may still hold what it was told; it "
+    "is tried again until the session ends"
+)
 
 T = TypeVar("T")
 
@@ -221,6 +225,9 @@ class LiveCall(Generic[T]):
         """Forget the caller, who asked for it in this call: all that is stored, what the agents
         were told, the userdata. Nothing more is recorded until ``consent.give()``.
 
+        The receipt is not complete where a realtime model has not let its context be changed, which
+        is tried again.
+
         Raises: store errors, ``StoreUnavailable`` after ``deadline_seconds``. Then the agents know
         nothing of the caller and nothing more is recorded either, and it can be run again.
         """
@@ -241,7 +248,9 @@ class LiveCall(Generic[T]):
             self.resolved = self._speaker.resolved = replace(self.resolved, pending=True)
         await self._rebind(self.user.user_id)
         await self._userdata.keep_in(self.session)
-        await self._give()
+        if not await self._give():
+            detail = "; ".join(filter(None, (receipt.detail, _STILL_TOLD)))
+            return replace(receipt, complete=False, detail=detail)
         return receipt
 
     async def aclose(self) -> None:
@@ -416,16 +425,18 @@ class LiveCall(Generic[T]):
         for one in self._schemas:
             one.state.follow(user_id, self.session)
 
-    async def _give(self) -> None:
-        """Let the agents go by what is known now."""
+    async def _give(self) -> bool:
+        """Let the agents go by what is known now; whether all do."""
         self._source = self._made_source()
-        await self._tell()
+        return await self._tell()
 
-    async def _tell(self) -> None:
-        """Give the agents at work what their source has now."""
+    async def _tell(self) -> bool:
+        """Give the agents at work what their source has now; whether all have it."""
+        told = True
         for session in self._sessions.open:
             self.recorder.attach(session)
-            await attach_memory(session, self._source).tell()
+            told &= await attach_memory(session, self._source).tell()
+        return told
 
     # The end
 

@@ -12,6 +12,7 @@ agent said, and looks into the store for the cause of what went wrong::
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,13 @@ __all__ = ["Dial", "HeardCall", "Judgement", "SecondCall", "SecondCallFailed", "
 _CALLER = "+14155550142"
 _STRANGER = "+14155550187"
 _READ_ITEMS = 10_000
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+_OVER = re.compile(
+    r"\b(?:resolved|solved|settled|fixed|sorted|closed|done|finished|no longer|dealt with|"
+    r"taken care of)\b"
+)
+_DENIAL = re.compile(r"(?:\b(?:not|never|cannot|yet to)|n['\u2019]t)(?:\W+\w+){0,3}\W*$")
+"""What turns "resolved" round when it stands shortly before it."""
 
 Cause = Literal[
     "not recorded",
@@ -228,7 +236,7 @@ async def _promise(keeper: UserMemory | None, words: _Planted, second: HeardCall
 
 def _not_repeated(words: _Planted, second: HeardCall) -> Judgement:
     name = "the resolved issue is not brought up as open"
-    told = [one for one in second.replies if words.resolved in one and "resolved" not in one]
+    told = [one for one in second.replies if _calls_open(one, words.resolved)]
     if not told:
         return Judgement(name=name, passed=True)
     return Judgement(
@@ -281,6 +289,18 @@ async def _reaches(memory: Memory, user_id: str, said: str) -> bool:
         if seen == _READ_ITEMS:
             break
     return False
+
+
+def _calls_open(reply: str, word: str) -> bool:
+    """Whether a reply names a matter in a sentence that does not say it is over."""
+    return any(
+        word in sentence and not _says_over(sentence)
+        for sentence in _SENTENCE.split(reply.casefold())
+    )
+
+
+def _says_over(sentence: str) -> bool:
+    return any(not _DENIAL.search(sentence[: one.start()]) for one in _OVER.finditer(sentence))
 
 
 def _has(texts: Iterable[str], word: str) -> bool:

@@ -19,8 +19,9 @@ async def memory() -> AsyncGenerator[Memory]:
         yield opened
 
 
-def agent(memory: Memory, fault: str = "") -> Dial:
-    """An agent without a model: it says what it was given, and has one fault."""
+def agent(memory: Memory, fault: str = "", *, wording: str = "") -> Dial:
+    """An agent without a model: it says what it was given, and has one fault. With ``wording`` it
+    speaks of each issue in these words."""
     calls = 0
 
     async def dial(number: str | None, lines: Sequence[str]) -> HeardCall:
@@ -47,6 +48,9 @@ def agent(memory: Memory, fault: str = "") -> Dial:
             replies.append("Sorry?" if fault == "silent" else " ".join(given))
         if fault == "resolved issues stay open":
             replies.extend(str(fact.value) for fact in await user.history() if fact.kind == "issue")
+        if wording:
+            issues = [str(fact.value) for fact in await user.history() if fact.kind == "issue"]
+            replies.extend(wording.format(issue.split()[-1]) for issue in issues)
         return HeardCall(replies=replies, given=given, user_id=user.user_id)
 
     return dial
@@ -84,6 +88,26 @@ async def test_a_fault_is_named_with_its_cause(
     assert said in judgement.detail
     with pytest.raises(SecondCallFailed, match=f"FAILED: {judgement.name}: {cause}"):
         report.check()
+
+
+@pytest.mark.parametrize(
+    ("wording", "passed"),
+    [
+        ("Your trouble with the {} has not been resolved yet, it is open.", False),
+        ("{0} is still an open issue of yours. Your call was resolved.", False),
+        ("Yes, one is open and unresolved: the {}.", False),
+        ("The {} isn't really fixed.", False),
+        ("No, nothing: the trouble with the {} was Resolved.", True),
+        ("Nothing is open. The {} is settled.", True),
+        ("Nothing. We fixed the {} last week.", True),
+    ],
+)
+async def test_an_issue_is_over_if_the_agent_says_so_in_any_words(
+    memory: Memory, wording: str, passed: bool
+) -> None:
+    """Each sentence that names the resolved issue must say that it is over, and not deny it."""
+    report = await second_call(agent(memory, wording=wording), memory)
+    assert report.judgements[2].passed is passed, str(report)
 
 
 async def test_what_the_brief_lacks_is_told_apart(memory: Memory) -> None:

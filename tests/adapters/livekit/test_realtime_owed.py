@@ -146,3 +146,18 @@ async def test_a_silent_line_is_told_again_too(
         await asyncio.sleep(0.5)
         await session.run(user_input="Who am I?")
     assert TOLD not in model.seen[-1]
+
+
+async def test_the_end_of_a_reply_is_enough_to_be_told_again(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without audio no state of the agent says that a reply is over; what is owed is told then all
+    the same, and not only after a pause."""
+    monkeypatch.setattr(attached, "_TELL_SECONDS", 0.05)
+    monkeypatch.setattr(attached, "_AGAIN_SECONDS", (600.0, 600.0))
+    async with _called(memory, tmp_path, None) as (job, live, model, session):
+        model.fault = "raises"
+        job.set_attributes("sip_1", {"sip.phoneNumber": ANN})
+        await until(lambda: model.refused > 0 and not live.resolved.caller.anonymous)
+        await _talk_on(model, session, lambda: TOLD in model.seen[-1])
+    assert TOLD in model.seen[-1]

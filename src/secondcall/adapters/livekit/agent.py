@@ -19,7 +19,14 @@ from secondcall.errors import InvalidValue
 if TYPE_CHECKING:
     from secondcall.adapters.livekit.source import MemorySource
 
-__all__ = ["MemoryAgent", "attach_memory", "attached_to", "handoff_context", "with_memory"]
+__all__ = [
+    "MemoryAgent",
+    "attach_memory",
+    "attached_to",
+    "change_memory",
+    "handoff_context",
+    "with_memory",
+]
 
 _log = logging.getLogger("secondcall.livekit")
 _SOURCE = "_secondcall_source"
@@ -107,6 +114,18 @@ def attach_memory(session: AgentSession[Any], source: MemorySource) -> AttachedM
     _install(at_work)
     known.provide(at_work)
     return known
+
+
+def change_memory(session: AgentSession[Any], source: MemorySource) -> AttachedMemory:
+    """``attach_memory`` for a session that runs: an agent at work whose class refuses the layer has
+    what it is told, without lookups."""
+    try:
+        return attach_memory(session, source)
+    except InvalidValue as error:
+        _log.warning("an agent goes on without lookups", extra={"error": type(error).__name__})
+        known = attached_to(session)
+        assert known is not None  # attached before its agent is looked at
+        return known
 
 
 async def handoff_context(agent: Agent) -> llm.ChatContext:

@@ -189,11 +189,14 @@ class AttachedMemory:
             if isinstance(event.item, llm.AgentHandoff):
                 self._source.lookup.warm()
                 entering = self._entering()
-                self._bind(entering)
+                with _reported("an agent enters without lookups"):
+                    self._bind(entering)
                 self.provide(entering)
             elif isinstance(event.item, llm.ChatMessage) and event.item.role == "user":
                 self._source.lookup.committed(event.item.id)
                 self._keeper.hearing = False
+            elif isinstance(event.item, llm.ChatMessage) and event.item.role == "assistant":
+                self._tell_again()  # without audio no change of state says that a reply is over
 
     def _on_words(self, event: UserInputTranscribedEvent) -> None:
         with _reported("words were not looked up early"):

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from livekit.agents import Agent, AgentSession, JobContext
 
-from secondcall.adapters.livekit.agent import attach_memory, with_memory
+from secondcall.adapters.livekit.agent import attach_memory, change_memory, with_memory
 from secondcall.adapters.livekit.caller import CallerWatch, ResolvedCaller, resolve_caller
 from secondcall.adapters.livekit.consent import Consent
 from secondcall.adapters.livekit.continuing import (
@@ -26,6 +26,7 @@ from secondcall.adapters.livekit.continuing import (
     own_session_id,
 )
 from secondcall.adapters.livekit.ending import Ending
+from secondcall.adapters.livekit.insisting import Insisting
 from secondcall.adapters.livekit.opening import Opened, is_misuse, looked_at
 from secondcall.adapters.livekit.preload import Preloaded, preload
 from secondcall.adapters.livekit.recording import Finished, Recorder
@@ -122,7 +123,9 @@ class LiveCall(Generic[T]):
         self._userdata: CallUserdata[T] = CallUserdata(userdata, settings)
         self.userdata: ShortTermMemory[T] = self._userdata.memory
         self.consent = Consent(given=settings.consent)
-        self.consent.on_given = self._begin_anew
+        self._anew = Insisting(self._begin_anew, wanted=self._is_anew)
+        self.consent.on_given = self._anew.begin
+        self.consent.is_held = lambda: self._forgetting
         self._holder = holder_of(ctx)
         self._opened = Opened(memory)
         self._preloaded = Preloaded()
@@ -136,7 +139,7 @@ class LiveCall(Generic[T]):
         self._endings: list[Ending] = []
         self._ended = 0
         self._forgotten = self._forgetting = False
-        self._renewing: asyncio.Future[None] | None = None
+        self._forget_lock = asyncio.Lock()
         self._held: Held | None = None
         self._watch: CallerWatch | None = None
         self._source: CallMemory
@@ -223,16 +226,20 @@ class LiveCall(Generic[T]):
 
     async def forget(self, *, deadline_seconds: float = _FORGET_SECONDS) -> Receipt:
         """Forget the caller, who asked for it in this call: all that is stored, what the agents
-        were told, the userdata. Nothing more is recorded until ``consent.give()``.
-
-        The receipt is not complete where a realtime model has not let its context be changed, which
-        is tried again.
+        were told, the userdata. Nothing more is recorded until ``consent.give()``. The receipt is
+        not complete where a realtime model keeps its context, which is tried again.
 
         Raises: store errors, ``StoreUnavailable`` after ``deadline_seconds``. Then the agents know
-        nothing of the caller and nothing more is recorded either, and it can be run again.
+        nothing of the caller and nothing more is recorded either, and it can be run again. A new
+        consent does so until it succeeds, and is in effect from then on (``consent.recording``).
         """
-        self._forgetting = True
         self.consent.withdraw()
+        await self._anew.stop()
+        async with self._forget_lock:
+            return await self._forget(deadline_seconds)
+
+    async def _forget(self, deadline_seconds: float) -> Receipt:
+        self._forgetting = True
         self._userdata.let_go()
         self.userdata.clear()
         self._preloaded = Preloaded()
@@ -342,7 +349,7 @@ class LiveCall(Generic[T]):
         """Why nothing may be remembered now."""
         if not self.consent.recording:
             return NO_CONSENT
-        self._begin_anew()
+        self._anew.begin()
         return None if self._memory is self._target and not self._forgotten else NO_MEMORY
 
     def _made_tools(self) -> MemoryTools:
@@ -382,11 +389,20 @@ class LiveCall(Generic[T]):
         if not self._userdata.has_place:
             await self._userdata.keep_in(self.session)
 
-    def _begin_anew(self) -> None:
-        """Somebody who was forgotten has consented: find out under which id they are known now."""
-        if self._forgotten and (self._renewing is None or self._renewing.done()):
-            self._renewing = asyncio.ensure_future(self._renew())
-            self._renewing.add_done_callback(looked_at)
+    def _is_anew(self) -> bool:
+        """Whether somebody who asked to be forgotten has consented since, and is not known anew."""
+        return self.consent.wanted and (self._forgetting or self._forgotten)
+
+    async def _begin_anew(self) -> None:
+        """Forget first what could not be forgotten, then find out under which id they are known
+        now. Raises: store errors."""
+        async with self._forget_lock:
+            if self._forgetting:
+                await self._forget(_FORGET_SECONDS)
+        if self.consent.wanted:
+            self.consent.give()
+            if self._forgotten:
+                await self._renew()
 
     async def _renew(self) -> None:
         region = self._settings.caller.get("default_region")
@@ -435,7 +451,7 @@ class LiveCall(Generic[T]):
         told = True
         for session in self._sessions.open:
             self.recorder.attach(session)
-            told &= await attach_memory(session, self._source).tell()
+            told &= await change_memory(session, self._source).tell()
         return told
 
     # The end
@@ -461,6 +477,7 @@ class LiveCall(Generic[T]):
         parts: list[Awaitable[object]] = [
             tools.aclose(deadline_seconds=_OWN_SECONDS) for tools in self._tools
         ]
+        parts.append(self._anew.stop())
         if self._watch is not None:
             parts.append(self._watch.aclose())
         if self._held is not None:

@@ -21,6 +21,11 @@ class Consent:
         self._clock = clock
         self.on_given: Callable[[], None] | None = None
         """Called when it is given after it was not."""
+        self.is_held: Callable[[], bool] = lambda: False
+        """Asked when it is given: while it is held nothing is recorded, and it is to be given again
+        when what holds it is over."""
+        self.wanted = given
+        """Whether it was given last, and not withdrawn."""
         self._since: float | None = None if given else -float("inf")
         self._closed: list[tuple[float, float]] = []
 
@@ -35,8 +40,13 @@ class Consent:
         return self._since is None or self._since != -float("inf")
 
     def give(self) -> None:
-        """Record from now on. What was said before is not made up for."""
-        if self._since is not None:
+        """Record from now on. What was said before is not made up for. After a ``forget`` that
+        failed it takes effect as soon as that has been done, see ``recording``."""
+        self.wanted = True
+        if self._since is not None and self.is_held():
+            if self.on_given is not None:
+                self.on_given()
+        elif self._since is not None:
             now = self._clock()  # which may have been set back meanwhile
             self._closed.append((min(self._since, now), max(self._since, now)))
             self._since = None
@@ -45,6 +55,7 @@ class Consent:
 
     def withdraw(self) -> None:
         """Record nothing from now on."""
+        self.wanted = False
         if self._since is None:
             self._since = self._clock()
 

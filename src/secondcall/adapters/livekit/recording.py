@@ -179,7 +179,8 @@ class Recorder:
         Raises: store errors, ``StoreUnavailable`` after ``deadline_seconds``; then nothing more is
         recorded either, and it can be run again.
         """
-        self.consent.withdraw()
+        if self.consent.recording:  # else a consent that is held until this is done would be lost
+            self.consent.withdraw()
         self.consent.covers_nothing_since(self._clock())
         receipt = await answered(
             self._erase(), deadline_seconds, "the caller is not forgotten; call forget() again"
@@ -419,7 +420,8 @@ class Recorder:
                 )
 
     def _was_erased(self) -> None:
-        self.consent.withdraw()
+        if self.consent.recording:  # else a consent that is held until this is done would be lost
+            self.consent.withdraw()
         self.consent.covers_nothing_since(self._clock())
         self._seen.clear()
 

@@ -25,12 +25,13 @@ OPENING = (
 )
 CLOSING = "</memory>"
 _UNSEEN = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u0300-\u036f\u2800\ufff9-\ufffb\U0001d173-\U0001d17a"
+    "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 )
-"""What shows nothing: Unicode's Default_Ignorable_Code_Point, without signs of music."""
+"""What shows nothing by itself: Unicode's Default_Ignorable_Code_Point, accents, blank Braille."""
 _MARKUP = re.compile(
-    f"[<\ufe64\uff1c](?=[\\s{_UNSEEN}]*[/!?a-zA-Z\uff01\uff0f\uff1f\uff21-\uff5a])"
+    f"[<\ufe64\uff1c](?=[\\s{_UNSEEN}]*[/!?a-zA-Z\uff01\uff0f\uff1f\uff21-\uff5a\U0001d400-\U0001d7ff])"
 )
 """What begins a tag, or looks like it: small and full-width signs are read as plain ones."""
 _LINE_BREAKS = re.compile("[\u0085\u2028\u2029]")

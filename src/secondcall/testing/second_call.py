@@ -30,9 +30,12 @@ _READ_ITEMS = 10_000
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _OVER = re.compile(
     r"\b(?:resolved|solved|settled|fixed|sorted|closed|done|finished|no longer|dealt with|"
-    r"taken care of)\b"
+    r"taken care of|works again|working again)\b"
 )
-_DENIAL = re.compile(r"(?:\b(?:not|never|cannot|yet to)|n['\u2019]t)(?:\W+\w+){0,3}\W*$")
+_DENIAL = re.compile(
+    r"(?:\b(?:not(?! only)|never|cannot|nobody|nothing|no one|yet to|to be|will be)|n['\u2019]t)"
+    r"(?:\W+\w+){0,3}\W*$"
+)
 """What turns "resolved" round when it stands shortly before it."""
 
 Cause = Literal[
@@ -300,6 +303,8 @@ def _calls_open(reply: str, word: str) -> bool:
 
 
 def _says_over(sentence: str) -> bool:
+    if sentence.rstrip().endswith("?"):
+        return False
     return any(not _DENIAL.search(sentence[: one.start()]) for one in _OVER.finditer(sentence))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
@@ -19,6 +19,8 @@ EMBEDDER_ID = "axes:1"
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+TokensOf = Callable[[str], npt.NDArray[np.int8]]
 
 
 def micros(at: datetime) -> int:
@@ -63,26 +65,43 @@ def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
 
 
 def index_of(
-    rows: Sequence[IndexRow], *, cuts: Sequence[int] = (), removals: Sequence[Removal] = ()
+    rows: Sequence[IndexRow],
+    *,
+    cuts: Sequence[int] = (),
+    removals: Sequence[Removal] = (),
+    tokens_of: TokensOf | None = None,
 ) -> UserIndex:
-    """An index of these rows; those before the last cut come in segments that end at the cuts."""
+    """An index of these rows; those before the last cut come in segments that end at the cuts. With
+    ``tokens_of`` each has the token vectors of its text."""
     index = UserIndex(embedder_id=EMBEDDER_ID)
     begin = 0
     for cut in cuts:
-        index.add_segment(decode(blob(rows[begin:cut])))
+        index.add_segment(decode(blob(rows[begin:cut], tokens_of=tokens_of)))
         begin = cut
     rest = rows[begin:]
-    index.add(rest, vectors([embedding_text(one) for one in rest]))
+    index.add(rest, vectors([embedding_text(one) for one in rest]), _tokens(rest, tokens_of))
     index.remove(removals)
     return index
 
 
-def blob(rows: Sequence[IndexRow], removals: Sequence[Removal] = ()) -> bytes:
+def _tokens(
+    rows: Sequence[IndexRow], tokens_of: TokensOf | None
+) -> list[npt.NDArray[np.int8]] | None:
+    return None if tokens_of is None else [tokens_of(one.text) for one in rows]
+
+
+def blob(
+    rows: Sequence[IndexRow],
+    removals: Sequence[Removal] = (),
+    *,
+    tokens_of: TokensOf | None = None,
+) -> bytes:
     """The segment of these rows."""
     changes = [one.change for one in (*rows, *removals)] or [1]
     return encode(
         rows,
         vectors([embedding_text(one) for one in rows]),
+        tokens=_tokens(rows, tokens_of),
         embedder_id=EMBEDDER_ID,
         first_change=min(changes),
         last_change=max(changes),

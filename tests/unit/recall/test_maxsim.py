@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recall_kit import EMBEDDER_ID, NOW, row, vectors
+from recall_kit import EMBEDDER_ID, NOW, blob, index_of, row, vectors
 
 from secondcall.recall.index import SearchResult, UserIndex
 from secondcall.recall.maxsim import WEIGHT, QueryTokens, whole_tokens
@@ -34,28 +34,16 @@ def _asked(question: str) -> QueryTokens:
     return QueryTokens(text=question, vectors=_tokens(question), spans=spans)
 
 
+def _whole(text: str) -> npt.NDArray[np.int8]:
+    return whole_tokens(_tokens(text))
+
+
 def _blob(rows: Sequence[IndexRow]) -> bytes:
-    return encode(
-        rows,
-        vectors([embedding_text(one) for one in rows]),
-        tokens=[whole_tokens(_tokens(one.text)) for one in rows],
-        embedder_id=EMBEDDER_ID,
-        first_change=rows[0].change,
-        last_change=rows[-1].change,
-    )
+    return blob(rows, tokens_of=_whole)
 
 
 def _index(rows: Sequence[IndexRow], cuts: Sequence[int] = ()) -> UserIndex:
-    """Rows before the last cut come in segments, the others one by one."""
-    index = UserIndex(embedder_id=EMBEDDER_ID)
-    begin = 0
-    for cut in cuts:
-        index.add_segment(decode(_blob(rows[begin:cut])))
-        begin = cut
-    rest = rows[begin:]
-    tokens = [whole_tokens(_tokens(one.text)) for one in rest]
-    index.add(rest, vectors([embedding_text(one) for one in rest]), tokens)
-    return index
+    return index_of(rows, cuts=cuts, tokens_of=_whole)
 
 
 def _ask(index: UserIndex, question: str, *, tokens: bool = True) -> SearchResult:
